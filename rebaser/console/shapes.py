@@ -130,7 +130,13 @@ def full_text(value: Value) -> dict[str, Any] | None:
     if value.state in (State.ERROR, State.UNSET):
         return None
     text = json.dumps(value.value, ensure_ascii=False, indent=2)
-    return {"text": text[:MAX_VALUE], "length": len(text)}
+    return text_start(text, len(text))
+
+
+def text_start(text: str, length: int) -> dict[str, Any]:
+    """Return the beginning of a text, and whether this is all. A browser counts characters in another way, and so could
+    not tell by the length."""
+    return {"text": text[:MAX_VALUE], "length": length, "whole": len(text) <= MAX_VALUE}
 
 
 def fault_object(fault: Fault | None) -> dict[str, Any] | None:

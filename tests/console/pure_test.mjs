@@ -6,6 +6,8 @@ const scripts = new URL("../../rebaser/console/static/js/", import.meta.url);
 const { markup, safeAddress } = await import(new URL("html.js", scripts));
 const { address, age, ago, bytes, count, plural, rate } = await import(new URL("format.js", scripts));
 const { curve, fit, layout } = await import(new URL("graph.js", scripts));
+const { run } = await import(new URL("actions.js", scripts));
+const { failedBox } = await import(new URL("parts.js", scripts));
 const { points } = await import(new URL("chart.js", scripts));
 
 const parts = (strings, ..._values) => strings;
@@ -21,7 +23,7 @@ test("an address leads to this console or to the web, or nowhere", () => {
   for (const good of ["/", "/change-sets?q=a", "?a=b", "#main", "https://example.com/x", "HTTP://x"]) {
     assert.equal(safeAddress(good), good);
   }
-  for (const bad of ["javascript:alert(1)", " javascript:alert(1)", "//evil.example", "/\\evil.example", "data:text/html,x", "vbscript:x", "", "java\nscript:x"]) {
+  for (const bad of ["javascript:alert(1)", " javascript:alert(1)", "//evil.example", "/\\evil.example", "data:text/html,x", "vbscript:x", "", "java\nscript:x", "/\t/evil.example", "/\n/evil.example"]) {
     assert.equal(safeAddress(bad), "#");
   }
 });
@@ -58,4 +60,34 @@ test("a neighbourhood stands in columns without two nodes in one place", () => {
 test("a sparkline is drawn from zero, with the newest on the right", () => {
   assert.deepEqual(points([0, 5, 10], 3, 100, 33), [[0, 32], [50, 17], [100, 2]]);
   assert.deepEqual(points([0, 0], 3, 100, 33), [[50, 32], [100, 32]]);
+});
+
+// Tools of a page whose action is answered by `answer`. `leave` goes to another page.
+function toolsOf(answer) {
+  let state = {};
+  return { act: () => answer, get state() { return state; }, set: (changes) => Object.assign(state, changes), leave: () => (state = {}) };
+}
+
+test("what became of an action is told only on the page that asked for it", async () => {
+  let answer;
+  const tools = toolsOf(new Promise((resolve, reject) => (answer = { resolve, reject })));
+  const stays = run(tools, "apply", "/x", {}, () => "done");
+  assert.equal(tools.state.busy, "apply");
+  answer.resolve({});
+  await stays;
+  assert.deepEqual(tools.state, { busy: null, failed: null, done: { name: "apply", told: "done" } });
+  for (const end of ["resolve", "reject"]) {
+    const left = toolsOf(new Promise((resolve, reject) => (answer = { resolve, reject })));
+    const goes = run(left, "apply", "/x", {}, () => assert.fail("it would act on another page"));
+    left.leave();
+    answer[end](new Error("late"));
+    await goes;
+    assert.deepEqual(left.state, {});
+  }
+});
+
+test("only a refusal tells for certain that nothing was done", () => {
+  const title = (status) => failedBox({ status, message: "why" }).values.find((value) => typeof value === "string");
+  for (const status of [400, 403, 404, 409]) assert.equal(title(status), "Nothing was done");
+  for (const status of [0, 500, 503]) assert.equal(title(status), "It is not certain whether this was done");
 });

@@ -130,6 +130,19 @@ async def test_a_commit_of_the_target_is_taken_back_on_a_branch(
     assert (row["id"], row["base"], row["ours"]) == ("b", "3", "2")
 
 
+async def test_a_branch_begins_where_its_page_stood(
+    acting: WebConsole, client: RebaserClient, ws: str, shop: str
+) -> None:
+    before = (await client.branch(ws, "main")).sequence  # type: ignore[union-attr]
+    await client.enqueue_updates_with_reply(ws, "main", [Set("after", 1)])
+    await acting.act(f"{shop}/main/branch", {"name": "earlier", "at": before})
+    assert await client.value(ws, "earlier", "after") is None
+    await acting.act(f"{shop}/main/branch", {"name": "x", "at": "1"}, 400)
+    born = (await acting.act(f"{shop}/main/branch", {"name": "fresh"}))["commit"]
+    await acting.act(f"{shop}/fresh/branch", {"name": "inner", "at": born})
+    assert (await client.branch(ws, "inner")).target == "fresh"  # type: ignore[union-attr]
+
+
 async def test_new_errors_stop_an_apply_and_are_named(
     acting: WebConsole, client: RebaserClient, ws: str, shop: str
 ) -> None:

@@ -93,14 +93,18 @@ async def test_a_value_is_explained_to_where_its_trouble_began(console: WebConso
     assert [row["id"] for row in broken["dependents"]] == ["worse"]
     total = await console.get(f"{path}/value?id=cart/total")
     assert [(row["id"], row["matches"]) for row in total["inputs"]] == [("cart/*/price", 5)]
-    assert (total["definition"]["function"], total["value"]) == ("sum", {"text": "10", "length": 2})
+    assert (total["definition"]["function"], total["value"]) == ("sum", {"text": "10", "length": 2, "whole": True})
     assert (await console.get(f"{path}/value?id=missing", 404))["error"]["code"] == "no_such_value"
 
 
 async def test_a_large_value_is_cut(console: WebConsole, client: RebaserClient, ws: str) -> None:
     await client.enqueue_updates_with_reply(ws, "main", [Set("long", "x" * 200_000)])
     answer = await console.get(f"/change-sets/{ws}/main/value?id=long")
-    assert (len(answer["value"]["text"]), answer["value"]["length"]) == (65_536, 200_002)
+    assert (len(answer["value"]["text"]), answer["value"]["length"], answer["value"]["whole"]) == (
+        65_536,
+        200_002,
+        False,
+    )
     [row] = (await rows(console, f"/change-sets/{ws}/main"))["rows"]
     assert len(row["text"]) == 200
 

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
+import anyio
 import pytest
 
 from rebaser_client import Derive, RebaserClient, Set, Success
@@ -72,6 +73,54 @@ async def test_an_error_is_fixed_on_a_branch_reviewed_and_applied(
         await page.wait_for_selector("text=Applied to main in commit")
     assert (await client.value(ws, "main", "fee")).value == 1.5  # type: ignore[union-attr]
     assert seen.complaints == []
+
+
+async def test_an_edit_of_somebody_else_does_not_slip_under_what_is_typed(
+    running: Any, acting: WebConsole, client: RebaserClient, ws: str, shop: str
+) -> None:
+    async with opened(running) as page:
+        await page.goto(f"{acting.url}{shop}/main/value?id=price")
+        await page.get_by_text("Edit this value").click()
+        text = page.get_by_label("Value, as JSON")
+        await text.fill("7.0")
+        await page.get_by_label("Author").fill("ann")
+        await client.enqueue_updates_with_reply(ws, "main", [Set("price", 6.0)], wait="derived")
+        await page.wait_for_selector("text=It was defined again")
+        assert await text.input_value() == "7.0", "it stays"
+        await page.get_by_role("button", name="Save").click()
+        await page.wait_for_selector("text=Nothing was done")
+        assert (await client.value(ws, "main", "price")).value == 6.0  # type: ignore[union-attr]
+        await page.get_by_role("button", name="Begin again").click()
+        await page.wait_for_selector("text=It was defined again", state="detached")
+        assert await text.input_value() == "6.0"
+        await text.fill("7.5")
+        await page.get_by_role("button", name="Save").click()
+        await page.wait_for_selector("text=Defined in commit")
+        assert (await client.value(ws, "main", "price")).value == 7.5  # type: ignore[union-attr]
+        await page.get_by_role("region", name="Values that use it").get_by_role("link", name="total").click()
+        await page.wait_for_selector("h2:has-text('total')")
+        await page.get_by_text("Edit this value").click()
+        assert await page.locator("text=Defined in commit").count() == 0, "that was another value"
+
+
+async def test_a_page_whose_script_comes_late_does_not_replace_the_next_one(running: Any, console: WebConsole) -> None:
+    release = anyio.Event()
+
+    async def hold(route: Any) -> None:
+        await release.wait()
+        await route.continue_()
+
+    async with opened(running) as page:
+        await page.goto(f"{console.url}/")
+        nav = page.get_by_role("navigation", name="Pages of the console")
+        await page.route("**/pages/branches.js", hold)
+        await nav.get_by_role("link", name="Branches").click()
+        await nav.get_by_role("link", name="Change sets").click()
+        await page.wait_for_selector("h1:has-text('Change sets')")
+        release.set()
+        await page.evaluate("import('/static/js/pages/branches.js').then(() => new Promise(requestAnimationFrame))")
+        assert await page.locator("h1").inner_text() == "Change sets"
+        assert "Change sets" in await page.title()
 
 
 async def test_conflicts_are_settled_side_by_side(

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 
 from rebaser.console.resources import Action, Answer, Console, Given, Resource, invalid
-from rebaser.console.shapes import MAX_VALUE, cut, time_text
+from rebaser.console.shapes import MAX_VALUE, cut, text_start, time_text
 from rebaser_client import DeadLetter, DeadLetterBox
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.messages.dead_letter import readable_request
@@ -76,18 +76,18 @@ async def _request(box: DeadLetterBox, letter: DeadLetter) -> Answer:
     try:
         payload = await box.payload(letter, max_bytes=MAX_DECODED) or b""
     except RebaserError as error:  # the blob is gone, which may be why it died, or it is too large
-        return {"problem": cut(error.message), "payload": {"text": "", "length": letter.size}}
+        return {"problem": cut(error.message), "payload": text_start("", letter.size)}
     if len(payload) > MAX_DECODED:
-        return {"problem": "it is too large to be shown", "payload": {"text": "", "length": len(payload)}}
+        return {"problem": "it is too large to be shown", "payload": text_start("", len(payload))}
     request = readable_request(letter, payload)
     if request is None:
-        text = repr(payload[:MAX_VALUE])[2:-1]
+        text = repr(payload[: MAX_VALUE + 1])[2:-1]
         return {
             "problem": "it is not a valid message; these are its bytes",
-            "payload": {"text": text[:MAX_VALUE], "length": len(payload)},
+            "payload": text_start(text, len(payload)),
         }
     text = json.dumps(request, ensure_ascii=False, indent=2)
-    return {"problem": None, "payload": {"text": text[:MAX_VALUE], "length": len(payload)}}
+    return {"problem": None, "payload": text_start(text, len(payload))}
 
 
 def _row(letter: DeadLetter) -> Answer:

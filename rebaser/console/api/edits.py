@@ -85,12 +85,17 @@ async def edit(console: Console, given: Given, body: Body) -> Answer:
 
 
 async def branch(console: Console, given: Given, body: Body) -> Answer:
-    """Create a branch of the change set."""
+    """Create a branch of the change set, at the position that was shown if the body has one."""
+    at = position_of(body) if "at" in body else None
     key, name = given.key, check_token(body.get("name"), "the name of the branch")
     client = await console.client()
     who = _who(body)
     info = await client.create_branch(
-        key.workspace, name, key.change_set, author=who["author"], message=who["message"], timeout=TIMEOUT
+        *(key.workspace, name, key.change_set),
+        at=at,
+        author=who["author"],
+        message=who["message"],
+        timeout=TIMEOUT,
     )
     return {"changeSetId": info.change_set, "commit": info.sequence}
 

@@ -22,21 +22,24 @@ function keepAuthor(name) {
 }
 
 // Do something, and remember in the page's state what became of it. `then` gets the answer, and returns what to tell.
+// If the viewer has left the page, its answer is not told on another one.
 export async function run(tools, name, path, body, then) {
   if (tools.state.busy) return;
   tools.set({ busy: name, failed: null, done: null });
+  const { state } = tools;
   try {
     const answer = await tools.act(path, body);
-    tools.set({ busy: null, done: { name, told: then(answer) } });
+    if (tools.state === state) tools.set({ busy: null, done: { name, told: then(answer) } });
   } catch (error) {
-    tools.set({ busy: null, failed: { name, error } });
+    if (tools.state === state) tools.set({ busy: null, failed: { name, error } });
   }
 }
 
-// Create the branch `name` of the change set at `from`, unless an earlier try did, and go on with its first commit.
-export function onBranch(tools, action, from, { name, author }, then) {
+// Create the branch `name` of the change set at `from`, unless an earlier try did, and go on with its first commit. With
+// `begin`, the branch begins at this position.
+export function onBranch(tools, action, from, { name, author, begin }, then) {
   if (tools.state.branch === name) return then(tools.state.born);
-  return run(tools, action, `${from}/branch`, { name, author }, (answer) => {
+  return run(tools, action, `${from}/branch`, { name, author, at: begin }, (answer) => {
     tools.set({ branch: name, born: answer.commit });
     queueMicrotask(() => then(answer.commit));
   });

@@ -62,13 +62,14 @@ async function show(moved) {
   const found = matchRoute(pathname.length > 1 ? pathname.replace(/\/$/, "") : pathname);
   const at = { pathname, query: Object.fromEntries(new URLSearchParams(search)), path: found?.path ?? {} };
   const page = found === null ? missing : (await import(`./pages/${found.name}.js`)).page;
+  if (window.location.pathname !== pathname || window.location.search !== search) return; // somebody went on meanwhile
   const isNew = app.page !== page || JSON.stringify(app.at?.path) !== JSON.stringify(at.path);
   app.at = at;
   if (isNew) {
     for (const feed of app.feeds.values()) feed.stop();
     app.feeds.clear();
-    app.local = {};
   }
+  if (isNew || page.keeps === false) app.local = {};
   app.page = page;
   feed(page.sources(at));
   document.title = `${page.title(at)} · Rebaser`;

@@ -33,7 +33,7 @@ export function keyed(key, template) {
 
 // An address that a link may have: of this console, or of the web. Anything else, such as javascript:, leads nowhere.
 export function safeAddress(text) {
-  return /^(?:\/(?![/\\])|[#?]|https?:\/\/)/i.test(text) ? text : "#";
+  return /^(?:\/(?![/\\])|[#?]|https?:\/\/)/i.test(text) && !/[\t\n\r]/.test(text) ? text : "#"; // browsers leave these out
 }
 
 // The markup of the literal parts, with a mark in place of each hole.

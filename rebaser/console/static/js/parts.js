@@ -173,7 +173,7 @@ export const oldNotice = (problem, since) =>
 
 // A trouble with what it is about, for instance the values in conflict.
 export const failedBox = (trouble) => html`<div class="notice bad" role="alert">${icon("alert")}<div>
-  <strong>Nothing was done</strong><p>${trouble.message}</p>
+  <strong>${trouble.status >= 400 && trouble.status < 500 ? "Nothing was done" : "It is not certain whether this was done"}</strong><p>${trouble.message}</p>
   ${trouble.details?.length ? html`<ul class="details">${trouble.details.map((one, index) => keyed(index, html`<li><span class="mono">${one.id}</span> ${one.message}</li>`))}</ul>` : null}
 </div></div>`;
 

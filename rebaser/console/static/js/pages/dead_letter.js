@@ -28,7 +28,7 @@ function body(letter, tools) {
     ${letter.actions ? actButtons(tools, [letter.sequence], () => tools.set({ gone: true })) : null}
     <section><h2>Request</h2>
       ${letter.problem ? html`<p class="dim">It cannot be read: ${letter.problem}</p>` : null}
-      ${letter.payload.text ? html`<pre class="block" tabindex="0">${letter.payload.text}</pre>` : null}<p class="dim">${bytes(letter.payload.length)}</p></section>
+      ${letter.payload.text ? html`<pre class="block" tabindex="0">${letter.payload.text}</pre>` : null}<p class="dim">${letter.payload.whole ? null : "The beginning of "}${bytes(letter.payload.length)}</p></section>
     <section><h2>Headers</h2>
       <div class="scroll"><table><tbody>${Object.entries(letter.headers).map(([name, value]) => keyed(name, html`<tr><th scope="row">${name}</th><td class="mono">${value}</td></tr>`))}</tbody></table></div></section>`;
 }

@@ -67,9 +67,9 @@ function definition(value) {
 
 function content(value) {
   if (value.value === null) return html`<p class="dim">It has no value.</p>`;
-  const { text, length } = value.value;
+  const { text, length, whole } = value.value;
   return html`<pre class="block value" tabindex="0">${text}</pre>
-    ${text.length < length ? html`<p class="dim">The first ${bytes(text.length)} of ${bytes(length)}.</p>` : null}`;
+    ${whole ? null : html`<p class="dim">The first ${count([...text].length)} of ${count(length)} characters.</p>`}`;
 }
 
 function origin(at, blame, now) {
@@ -93,7 +93,7 @@ const HISTORY = (at, now) => [
 // What the form begins with: the value, or the definition without its id.
 function startOf(value) {
   const { definition: one } = value;
-  if (one?.op !== "derive") return value.value && value.value.text.length === value.value.length ? value.value.text : "";
+  if (one?.op !== "derive") return value.value?.whole ? value.value.text : "";
   const inputs = Object.fromEntries(one.inputs.map((input) => [input.name, sources(input)]));
   return JSON.stringify({ function: one.function, inputs, params: "\u0000" }, null, 2).replace('"\\u0000"', () => one.params.replaceAll("\n", "\n  "));
 }
@@ -108,26 +108,33 @@ const isWhole = (value) => value.definition?.op !== "derive" || value.definition
 function editor(at, head, value, tools) {
   if (!head.actions || head.status !== "open" || !isWhole(value)) return null;
   const derives = value.definition?.op === "derive";
+  // What somebody edits is what was shown when the form got the focus: a newer value must not slip under it.
+  const begun = tools.state.begun ?? { at: value.position, text: startOf(value) };
   const submit = async (data) => {
     const { author, message } = data;
-    const edit = { id: value.id, at: value.position, author, message, [derives ? "definition" : "value"]: data.text };
+    const edit = { id: value.id, at: begun.at, author, message, [derives ? "definition" : "value"]: data.text };
     if (!data.name) {
       run(tools, "edit", `${base(at)}/edit`, edit, (answer) => {
+        tools.set({ begun: null });
         tools.reload("value");
         return html`Defined in commit <a href=${commitAddress(at, answer.commit)}>${answer.commit}</a>.`;
       });
       return;
     }
     const there = `/change-sets/${at.path.workspace}/${data.name}`;
-    onBranch(tools, "edit", base(at), data, (born) =>
+    onBranch(tools, "edit", base(at), { ...data, begin: begun.at }, (born) =>
       run(tools, "edit", `${there}/edit`, { ...edit, at: born }, () => tools.go(`${there}/changes?derived=yes`)),
     );
   };
-  return html`<details class="panel"><summary>Edit this value</summary>
+  return html`<details class="panel" @focusin=${() => tools.state.begun ?? tools.set({ begun })} @toggle=${(event) => event.target.open || tools.set({ begun: null })}><summary>Edit this value</summary>
+    ${value.defined > begun.at
+      ? html`<p class="notice warn" role="alert">${icon("alert")}<span>It was defined again, in commit ${value.defined}, after you began to edit.
+          <button type="button" class="button" @click=${() => tools.set({ begun: null })}>Begin again</button></span></p>`
+      : null}
     ${form({
       label: "Edit this value",
       fields: [
-        keyed("text", area("text", derives ? "Definition, as JSON" : "Value, as JSON", { value: startOf(value), rows: derives ? 8 : 2 })),
+        keyed("text", area("text", derives ? "Definition, as JSON" : "Value, as JSON", { value: begun.text, rows: derives ? 8 : 2 })),
         keyed("name", field("name", "On a new branch named", { hint: `empty: in ${at.path.changeSet} itself`, most: 64 })),
         ...whoFields("what the edit is for").map((one, index) => keyed(index, one)),
       ],
