@@ -46,11 +46,13 @@ async def serve(
     warm: Callable[[], None] = lambda: None,
     jvm: Jvm | None = None,
     engine: AbstractAsyncContextManager[Any] | None = None,
+    traced: bool = True,
 ) -> None:
     """Run a server until cancelled.
 
     `ready` is called once the server accepts requests, and `warm` once Spark is ready for the first DVU. `jvm` is the
-    embedded Spark, if it was started already. `engine` is an engine to use instead of Spark.
+    embedded Spark, if it was started already. `engine` is an engine to use instead of Spark. If `traced` is false,
+    there are no traces, even if the environment requests them.
 
     Raises `ConfigError` if the configuration is wrong, and `NotConnectedError` if NATS cannot be reached at the start.
     """
@@ -58,7 +60,7 @@ async def serve(
     process = _Process(settings)
     with watched_loop(settings.loop_blocked_after), short_collections():
         async with ops_port(settings.http, process):
-            await _serve(process, open_context(settings, jvm, engine), ready, warm)
+            await _serve(process, open_context(settings, jvm, engine, traced=traced), ready, warm)
 
 
 async def _serve(

@@ -72,11 +72,16 @@ class Context:
 
 @asynccontextmanager
 async def open_context(
-    settings: Settings, jvm: Jvm | None = None, engine: AbstractAsyncContextManager[Any] | None = None
+    settings: Settings,
+    jvm: Jvm | None = None,
+    engine: AbstractAsyncContextManager[Any] | None = None,
+    *,
+    traced: bool = True,
 ) -> AsyncIterator[Context]:
     """Connect to NATS, create missing streams, and start Spark in the background. Yield the shared parts.
 
     `jvm` is the embedded Spark, if it was started already. `engine` is an engine to use instead of Spark.
+    If `traced` is false, there are no traces.
 
     Raises `ConfigError` if the settings are wrong, and the errors of `Connection.connect` and `StreamWatch.ensure`.
     """
@@ -89,13 +94,13 @@ async def open_context(
         stream_watch = StreamWatch(js, subjects, settings.topology(), create=settings.create_streams)
         await _ensure_streams(stream_watch, deadline)
         blobs = MeasuredBlobs(open_blobs(settings.blobs, js, subjects.blobs_bucket))
-        traced = tracing(
+        spans = tracing(
             server_id=settings.server_id,
             ratio=settings.trace_ratio,
             slower_than=settings.trace_slower_than,
             updates_slower_than=settings.progress_every,
         )
-        spans_of = await stack.enter_async_context(traced)
+        spans_of = await stack.enter_async_context(spans) if traced else None
         computing = await stack.enter_async_context(engine or _spark(settings, blobs, jvm))
         yield Context(
             settings=settings,

@@ -78,8 +78,8 @@ def local_rebaser(
     - `settings`: settings of `rebaser serve`, under their names in `rebaser.settings.Settings`. `shutdown_grace` is 1 s
       by default.
 
-    Environment variables are ignored. Raises `ConfigError` for an unknown or invalid setting, and if a server
-    cannot start.
+    Environment variables are ignored, including those that turn on traces. Raises `ConfigError` for an unknown or
+    invalid setting, and if a server cannot start.
     """
     with ExitStack() as stack:
         if data is None:
@@ -115,7 +115,8 @@ class _Servers:
     async def _run(self, ready: anyio.Event, running: anyio.CancelScope, ended: anyio.Event) -> None:
         try:
             with running:
-                await serve(self._settings, ready=ready.set, engine=None if self._spark else InProcessEngine())
+                engine = None if self._spark else InProcessEngine()
+                await serve(self._settings, ready=ready.set, engine=engine, traced=False)
         finally:
             ended.set()
 

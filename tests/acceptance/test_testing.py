@@ -5,10 +5,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from structlog.testing import capture_logs
 
+from rebaser.telemetry import tracing
 from rebaser.testing import LocalRebaser, local_rebaser
 from rebaser_client import ConfigError, Derive, Request, Set, UnprocessableError
 from tests.docs.pages import ROOT, split
@@ -88,10 +90,14 @@ def test_the_environment_does_not_count(tmp_path: Path, monkeypatch: pytest.Monk
     store = tmp_path / "blobs"
     for name, value in {"BLOBS": f"file://{store}", "PREFIX": "production", "CREATE_STREAMS": "false"}.items():
         monkeypatch.setenv(f"REBASER_{name}", value)
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
+    provider = Mock(wraps=tracing._provider)
+    monkeypatch.setattr(tracing, "_provider", provider)
     with local_rebaser(prefix="mine") as running:
         running.client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
         assert running.client.values("ws", "cs")["a"].value == 1
     assert not store.exists()
+    provider.assert_not_called()
 
 
 @pytest.mark.parametrize(
