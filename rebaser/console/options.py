@@ -27,8 +27,9 @@ def check_exposure(host: str, *, insecure: bool) -> None:
     if insecure or is_loopback(host):
         return
     raise ConfigError(
-        f"everybody who can reach {host} could read all values: the console has no login; keep it on 127.0.0.1 and"
-        " reach it through an SSH tunnel or a proxy that asks for a login on the same machine, or add --insecure"
+        f"everybody who can reach {host} could read all values, and with --actions change them: the console has no"
+        " login; keep it on 127.0.0.1 and reach it through an SSH tunnel or a proxy that asks for a login on the same"
+        " machine, or add --insecure"
     )
 
 

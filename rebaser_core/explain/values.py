@@ -104,6 +104,17 @@ def explain_value(state: "ChangeSetState", id_: str) -> ValueExplanation | None:
     )
 
 
+def matching(state: "ChangeSetState", match: Match) -> list[str]:
+    """Return the ids of the values that `match`, an input of a value in `state`, matches.
+
+    The caller must have called `state.stale()`.
+    """
+    columns = state.cells.columns  # computing `stale` has merged the overlay into them
+    if columns.patterns is None:
+        return []
+    return [columns.ids[row] for row in columns.patterns.rows(PATTERN_PREFIX + match.glob).tolist()]
+
+
 class _Finder:
     """Finds inputs, reasons and paths in a state. `stale` contains the ids of its stale values."""
 
@@ -119,7 +130,7 @@ class _Finder:
         for name, given in definition.inputs.items():
             for one in (given,) if isinstance(given, (str, Match)) else given:
                 if isinstance(one, Match):
-                    yield ValueInput(name, one.glob, None, len(self._matching(one)))
+                    yield ValueInput(name, one.glob, None, len(matching(self._state, one)))
                 else:
                     yield ValueInput(name, one, self._state.value(one, self._stale))
 
@@ -216,15 +227,9 @@ class _Finder:
                 if isinstance(one, Match):
                     matches = matcher(one.glob)
                     yield from (root for root in self._state.roots if matches(root))
-                    yield from self._matching(one)
+                    yield from matching(self._state, one)
                 else:
                     yield one
-
-    def _matching(self, match: Match) -> list[str]:
-        columns = self._state.cells.columns  # computing `stale` has merged the overlay into them
-        if columns.patterns is None:
-            return []
-        return [columns.ids[row] for row in columns.patterns.rows(PATTERN_PREFIX + match.glob).tolist()]
 
     def _definition(self, id_: str) -> Derive | None:
         found = self._state.cells.edit_of(id_)

@@ -49,6 +49,16 @@ def test_many_neighbours_are_counted_and_those_in_trouble_come_first() -> None:
     assert "late" in levels(neighbourhood(stale, id_="all", depth=1))
 
 
+def test_a_pattern_is_looked_up_instead_of_compared_with_all_ids() -> None:
+    """A hundred nodes may have a hundred patterns each, and a change set a million values."""
+    loaded = browsed(
+        *(Set(f"cart/{n}/price", n) for n in range(5)), Set("fee", 1), derive("all", Match("cart/*/price"))
+    )
+    loaded.ids = []  # all of them, which the page of values needs
+    found = neighbourhood(loaded, id_="all", depth=1)
+    assert sorted(levels(found)) == ["all", *(f"cart/{n}/price" for n in range(5))]
+
+
 def test_a_cycle_is_closed() -> None:
     found = neighbourhood(browsed(derive("a", "b"), derive("b", "a")), id_="a", depth=4)
     assert sorted(levels(found)) == ["a", "b"]

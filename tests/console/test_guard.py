@@ -72,7 +72,7 @@ def test_an_address_that_others_can_reach_needs_a_word() -> None:
     for host in ("127.0.0.1", "127.1.2.3", "::1", "localhost"):
         check_exposure(host, insecure=False)
     for host in ("0.0.0.0", "::", "10.0.0.7", "console.example.com"):
-        with pytest.raises(ConfigError, match="--insecure"):
+        with pytest.raises(ConfigError, match=r"change them.*--insecure"):
             check_exposure(host, insecure=False)
         check_exposure(host, insecure=True)
 

@@ -5,14 +5,14 @@ Invariant: there are at most `MAX_NODES` nodes and `MAX_EDGES` edges, however la
 users of a node that are left out are counted.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 
 from rebaser.console.api.values import MAX_ID, base_path, value_row
 from rebaser.console.resources import Answer, Console, Given, Resource
 from rebaser.console.states import BrowsedState
 from rebaser_core.errors import UnprocessableError
-from rebaser_core.state.patterns.globs import matcher
+from rebaser_core.explain.values import matching
 from rebaser_core.updates import Derive, Match
 from rebaser_core.values import State
 
@@ -68,8 +68,7 @@ def _inputs(loaded: BrowsedState, id_: str) -> list[str]:
     found: dict[str, None] = {}
     for given in definition.inputs.values():
         for one in (given,) if isinstance(given, (str, Match)) else given:
-            names: Iterable[str] = filter(matcher(one.glob), loaded.ids) if isinstance(one, Match) else (one,)
-            found.update(dict.fromkeys(names))
+            found.update(dict.fromkeys(matching(loaded.state, one) if isinstance(one, Match) else (one,)))
     return list(found)
 
 

@@ -41,7 +41,8 @@ def console(
         bool,
         typer.Option(
             "--insecure",
-            help="Accept an address that other machines can reach. Everybody there can read all values.",
+            help="Accept an address that other machines can reach. Everybody there can read all values, and"
+            " change them with --actions.",
             allow_from_autoenv=False,
         ),
     ] = False,
