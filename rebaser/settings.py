@@ -7,7 +7,7 @@ import os
 import re
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
@@ -26,6 +26,7 @@ LOWEST_LIMIT = 8
 DEFAULT_GC_EVERY = 86_400.0  # seconds between garbage collections if blobs are in NATS
 _INBOX = re.compile(r"[\w-]+(\.[\w-]+)*", re.ASCII)
 _SPARK = re.compile(r"local(-cluster)?(\[[^\]]+\])?|yarn|(sc|spark|k8s)://.+")
+Finite = Annotated[float, Field(allow_inf_nan=False)]  # converted to integers of milliseconds
 ACCESS = (
     "nats_creds", "nats_nkey", "nats_user", "nats_password", "nats_token",
     "nats_tls_ca", "nats_tls_cert", "nats_tls_key", "nats_tls_hostname",
@@ -152,7 +153,7 @@ class Settings(BaseModel):
     sweep_interval: float = Field(
         10.0, ge=0.5, le=3600, description="Interval of sweeps, which find change sets that need a server and lack one."
     )
-    retry_for: float = Field(
+    retry_for: Finite = Field(
         30.0,
         ge=0,
         description="How long a request may block its change set if it has a newer version or an unavailable blob.",
@@ -168,13 +169,13 @@ class Settings(BaseModel):
         " is deferred. The first death does not count: attempts are recorded only after it.",
     )
     apply_timeout: float = Field(30.0, gt=0, description="How long reading one request may take.")
-    retry_window: float = Field(
+    retry_window: Finite = Field(
         900.0,
         ge=1,
         description="How long the outcome of a request is remembered, measured by the timestamps of later requests;"
         " clients repeat a request for up to 300 s.",
     )
-    history_for: float = Field(
+    history_for: Finite = Field(
         7 * 86_400.0,
         ge=0,
         description="How long the history of a change set is kept; with 0, commits do not record what they replaced, so"
@@ -360,9 +361,8 @@ class Settings(BaseModel):
 
     def collection_interval(self) -> float:
         """Return the interval of garbage collections in seconds; 0 if there are none."""
-        if self.gc_every is not None:
-            return self.gc_every
-        return DEFAULT_GC_EVERY if self.blobs is None else 0.0
+        default = DEFAULT_GC_EVERY if self.blobs is None else 0.0
+        return default if self.gc_every is None else self.gc_every
 
     def topology(self) -> TopologyOptions:
         """Return the settings that define streams and consumers."""
