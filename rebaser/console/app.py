@@ -87,6 +87,9 @@ def _acting(console: Console, action: Action) -> Any:
         try:
             with anyio.fail_after(BODY):
                 body = json.loads(await request.body())
+            json.dumps(
+                body, ensure_ascii=False
+            ).encode()  # fails if a text is not valid Unicode: nothing could store it
         except (ValueError, ClientDisconnect, RecursionError, TimeoutError):
             body = None
         if not isinstance(body, dict):

@@ -26,6 +26,7 @@ LOADS = 2
 ID_BYTES = 16  # of a sorted id, beside the state
 REST = 4  # times the duration of a load, during which a change set is not loaded again
 SLICE = 50_000  # ids that are sorted at once; more would hold up the event loop
+LAST = "\U0010ffff"  # has no next character; no id contains it, since it is not printable
 T = TypeVar("T")
 
 
@@ -107,4 +108,6 @@ def start_after(ids: Sequence[str], after: str, low: int) -> int:
 
 def behind(prefix: str) -> str:
     """Return the smallest text that is greater than all texts with this prefix."""
+    if prefix[-1] == LAST:
+        return prefix
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)

@@ -58,6 +58,14 @@ async def test_an_action_that_may_have_been_done_is_in_the_log(events: Events) -
     assert (event["outcome"], event["author"], event["path"]) == ("unknown", "ann", "/x\nforged")
 
 
+async def test_what_no_server_could_read_is_not_sent(acting: WebConsole, ws: str, events: Events) -> None:
+    path, edit = f"/change-sets/{ws}/main/edit", {"id": "a", "value": "1", "at": 1}
+    for at in (0, 2**63, 2**70, True, "1"):
+        assert (await acting.act(path, edit | {"at": at}, 400))["error"]["code"] == "invalid_argument"
+    assert (await acting.act(path, edit | {"author": "\ud800"}, 400))["error"]["code"] == "not_json"
+    assert events.named("http_failed") == []
+
+
 async def test_a_client_that_takes_nothing_is_cut_off(console: WebConsole, monkeypatch: pytest.MonkeyPatch) -> None:
     lost, end = anyio.Event(), server.BoundedProtocol.connection_lost
 

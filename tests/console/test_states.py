@@ -25,6 +25,11 @@ def test_a_span_has_exactly_the_ids_with_the_prefix(ids: list[str], prefix: str)
     assert ids[low:high] == [id_ for id_ in ids if id_.startswith(prefix)]
 
 
+def test_no_id_begins_with_the_last_character() -> None:
+    assert span(["a", "b"], "\U0010ffff") == (2, 2)
+    assert span(["a", "b"], "a\U0010ffff") == (1, 1)
+
+
 @given(IDS, st.text(st.sampled_from("ab/~"), min_size=1, max_size=3))
 def test_a_page_begins_behind_an_id_or_behind_a_whole_group(ids: list[str], after: str) -> None:
     rest = ids[start_after(ids, after, 0) :]

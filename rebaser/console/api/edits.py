@@ -39,7 +39,7 @@ def flag_of(body: Body, name: str) -> bool:
 def position_of(body: Body) -> int:
     """Return the position that the page showed."""
     found = body.get("at")
-    if type(found) is not int or found < 1:
+    if type(found) is not int or not 0 < found < 2**63:  # a larger one would make a request that no server can read
         raise invalid("at has to be the position that was shown")
     return found
 
