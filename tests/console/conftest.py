@@ -1,4 +1,4 @@
-"""One installation that all tests of the console share, and a separate console for each test."""
+"""One installation for the tests of each module, and a separate console for each test."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -9,7 +9,7 @@ from rebaser_client import RebaserClient
 from tests.support.web_console import WebConsole, web_console, workspace
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its server shares metrics and threads with all tests of this process
 def installation() -> Iterator[LocalRebaser]:
     with local_rebaser(quiescent_period=1) as running:
         yield running
