@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from rebaser_client.log.positions import PositionPurged
     from rebaser_client.log.undo import UndoStep
     from rebaser_client.notebook import Values
+    from rebaser_client.operations.rebases import BranchConflicts, Rebased
     from rebaser_client.options import ClientOptions
-    from rebaser_client.rebases import BranchConflicts, Rebased
     from rebaser_client.refs import Ref
     from rebaser_client.requests.many import Request, RequestOutcome, WaitMany
     from rebaser_core.commit import Commit, Computed, Decision, Kind, Outcome
@@ -174,7 +174,7 @@ _NAMES = {
     "rebaser_client.log.undo": ("UndoStep",),
     "rebaser_client.notebook": ("Values",),
     "rebaser_client.options": ("ClientOptions",),
-    "rebaser_client.rebases": ("BranchConflicts", "Rebased"),
+    "rebaser_client.operations.rebases": ("BranchConflicts", "Rebased"),
     "rebaser_client.refs": ("Ref",),
     "rebaser_client.requests.many": ("Request", "RequestOutcome", "WaitMany"),
     "rebaser_core.commit": ("Commit", "Computed", "Decision", "Kind", "Outcome"),

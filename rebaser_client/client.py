@@ -19,6 +19,8 @@ from rebaser_client.background_context import BackgroundContext, require_asyncio
 from rebaser_client.blobs import BlobStore, open_blobs
 from rebaser_client.errors import RequestTimeout
 from rebaser_client.jetstream import Connection, JetStream, NoAnswerError
+from rebaser_client.operations.reverts import RevertOperations, RevertOptions
+from rebaser_client.operations.statuses import StatusOperations
 from rebaser_client.options import (
     MAX_IN_FLIGHT,
     ClientOptions,
@@ -35,8 +37,6 @@ from rebaser_client.requests.resender import Resender
 from rebaser_client.requests.sender import OutgoingRequest, RequestSender
 from rebaser_client.requests.task_publisher import TaskPublisher
 from rebaser_client.requests.tracing import client_spans, request_spans
-from rebaser_client.reverts import RevertOperations, RevertOptions
-from rebaser_client.statuses import StatusOperations
 from rebaser_core.branches.branch import Action, Create
 from rebaser_core.commit import Reverts
 from rebaser_core.encoding.envelope import CBOR, ContentType

@@ -63,8 +63,8 @@ def check_definition(update: Update, *, formulas: bool = False) -> None:
 
 
 def check_definitions(updates: Iterable[Update], *, formulas: bool = False) -> None:
-    """Call `check_definition` for each of `updates`. The message of the error also contains the position of the invalid
-    update, counted from 0."""
+    """Check each definition in `updates`, as `check_definition` does. An error message also contains the position of
+    the invalid update, counted from 0."""
     for position, update in enumerate(updates):
         if type(update) is Derive:
             _check(update, f"update {position} of ", formulas)

@@ -1,7 +1,7 @@
 """Defines the code and the message of every fault that a derived value can have.
 
-Invariant: a fault depends only on the graph and its values, and never on how an update was divided. So a value has the
-same fault after many small updates as after a full recompute.
+Invariant: a fault depends only on the graph and its values, and not on how the work was divided into updates. So a
+value has the same fault after many small updates as after a full recompute.
 """
 
 import re

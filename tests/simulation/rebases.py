@@ -189,7 +189,7 @@ def _compared(
 
 
 def wrong_rebase_refusal(history: "History", target: "History | None", asked: Rebase, decision: Decision) -> str:
-    """Return why a request to rebase must not be refused with this decision; empty if it may."""
+    """Return why it is wrong to refuse a request to rebase with this decision; empty if it is right."""
     match decision.code:
         case "deleted":
             return (

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from rebaser_client.reads import ReadOperations
+from rebaser_client.operations.reads import ReadOperations
 from rebaser_core.commit import BlobRef, Commit, Computed, Kind
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Set

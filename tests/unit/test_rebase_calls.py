@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from rebaser_client.log.branches import BranchConflict, BranchInfo
-from rebaser_client.rebases import RebaseOperations
+from rebaser_client.operations.rebases import RebaseOperations
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import EnqueueUpdatesResponse, Success

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from rebaser_client import Derive, Fault, Match, Ref, Set, State, UnprocessableError, Value, ValueNotReady
-from rebaser_client.reads import ReadOperations
+from rebaser_client.operations.reads import ReadOperations
 from rebaser_core.updates import Inputs
 
 pytestmark = pytest.mark.anyio

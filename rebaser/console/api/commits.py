@@ -22,7 +22,7 @@ from rebaser_core.values import State, Value
 
 COMMITS = 50  # of a page
 SCAN = 3.0  # seconds that a search for the commits of one value may take
-MAX_CHANGES = 500  # changes of a commit that are shown
+MAX_CHANGES = 500  # maximum number of changes of one commit that are shown
 
 
 async def read(console: Console, given: Given) -> Answer:

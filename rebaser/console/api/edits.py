@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 from rebaser.console.api.values import MAX_ID, base_path
 from rebaser.console.resources import Action, Answer, Console, Given, invalid
 from rebaser_client import EnqueueUpdatesResponse, Success
-from rebaser_client.reverts import RevertOptions
+from rebaser_client.operations.reverts import RevertOptions
 from rebaser_core.ids import check_token
 from rebaser_core.updates import Update, parse_update
 

@@ -21,7 +21,7 @@ from rebaser.cli.output import console
 
 if TYPE_CHECKING:
     from rebaser_client import BranchInfo, RequestRejected
-    from rebaser_client.branches import Follow
+    from rebaser_client.operations.branches import Follow
     from rebaser_core.ids import ChangeSetKey
 
 

@@ -22,7 +22,7 @@ from rebaser_core.errors import UnprocessableError
 
 if TYPE_CHECKING:
     from rebaser_client import Rebased, RequestRejected
-    from rebaser_client.rebases import StrategyName
+    from rebaser_client.operations.rebases import StrategyName
     from rebaser_core.ids import ChangeSetKey
 
 

@@ -8,7 +8,7 @@ from rebaser_client.errors import RequestRejected
 from rebaser_client.log.branches import BranchDiff, BranchInfo
 from rebaser_client.log.origins import source_of
 from rebaser_client.log.positions import At, at_text
-from rebaser_client.reads import ReadOperations
+from rebaser_client.operations.reads import ReadOperations
 from rebaser_client.requests.sender import translate_missing_stream
 from rebaser_core.branches.branch import Create
 from rebaser_core.errors import TransientError, UnprocessableError

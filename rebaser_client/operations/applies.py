@@ -9,9 +9,9 @@ from anyio import to_thread
 
 from rebaser_client.errors import NewErrors, RequestConflicts, RequestRejected, RequestTimeout, UnresolvedConflicts
 from rebaser_client.log.positions import At
-from rebaser_client.rebases import RebaseOperations
+from rebaser_client.operations.rebases import RebaseOperations
+from rebaser_client.operations.reverts import RevertOptions
 from rebaser_client.requests.sender import translate_missing_stream
-from rebaser_client.reverts import RevertOptions
 from rebaser_core.branches.branch import Apply
 from rebaser_core.commit import Marking
 from rebaser_core.errors import UnprocessableError

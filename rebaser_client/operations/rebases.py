@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, Unpack
 
-from rebaser_client.branches import BranchOperations
 from rebaser_client.log.branches import BranchConflict, BranchInfo
 from rebaser_client.log.positions import At
+from rebaser_client.operations.branches import BranchOperations
+from rebaser_client.operations.reverts import RevertOptions
 from rebaser_client.requests.sender import translate_missing_stream
-from rebaser_client.reverts import RevertOptions
 from rebaser_core.branches.branch import Rebase
 from rebaser_core.commit import Strategy
 from rebaser_core.errors import UnprocessableError

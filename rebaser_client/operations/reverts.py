@@ -5,7 +5,7 @@ from functools import partial
 from typing import Literal, TypedDict, Unpack
 
 from rebaser_client.log.undo import UndoStep, find_redo, find_undo
-from rebaser_client.reads import ReadOperations
+from rebaser_client.operations.reads import ReadOperations
 from rebaser_client.requests.sender import translate_missing_stream
 from rebaser_core.commit import Reverts
 from rebaser_core.errors import UnprocessableError

@@ -2,8 +2,8 @@
 
 from typing import Literal, Unpack
 
-from rebaser_client.applies import ApplyOperations
-from rebaser_client.reverts import RevertOptions
+from rebaser_client.operations.applies import ApplyOperations
+from rebaser_client.operations.reverts import RevertOptions
 from rebaser_core.commit import BranchStatus, Marking
 from rebaser_core.messages import EnqueueUpdatesResponse
 
