@@ -38,8 +38,11 @@ class Violation:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of a change set that is at rest. `shown` is its state as a client loads it, `queued`
-    contains the sequences of the messages in its queue, and `letters` the request id and sequence of each dead letter."""
+    """What is known of a change set at rest.
+
+    `shown` is its state as a client loads it. `queued` contains the sequences of the messages in its queue, `letters`
+    the request id and the sequence of each dead letter.
+    """
 
     change_set: str
     log: Sequence[Commit]
