@@ -1,11 +1,11 @@
 """Carries out a run of the garbage collection.
 
 Each run appends a commit of the kind `gc` to the log of the reserved change set `GC_KEY`. If two runs happen at once,
-one of them appends its commit, and the other one is fenced and deletes nothing. The log is a record of all runs. The
-newest commit names a blob that lists the candidates: unneeded blobs that a later run may delete.
+one of them appends its commit, and the other one is fenced and deletes nothing. The log records the latest runs. Its
+newest commit refers to a blob that lists the candidates: unneeded blobs that a later run may delete.
 
-Invariant: nothing is deleted before the commit of the run is stored. A run that dies afterwards leaves the rest of its
-work to the next one, which finds the same candidates.
+Invariant: nothing is deleted before the commit of the run is stored. If the process dies afterwards, the next run finds
+the same candidates and finishes the work.
 """
 
 import time
@@ -41,7 +41,7 @@ log = structlog.get_logger(__name__)
 
 CONCURRENT = 8  # number of blobs that are moved or erased concurrently
 RUNS_KEPT = 100  # number of commits that are kept in the log of `GC_KEY`
-MANY = 100  # a run refuses to delete all blobs if there are this many or more: something must be wrong
+MANY = 100  # if no message needs any of this many blobs or more, a run deletes none: something must be wrong
 LOST = (
     "no message needs any of the {} blobs: the logs may be lost, or not restored yet, or the blob store may belong to "
     "another installation; nothing was deleted; if no blob is to be kept, empty the blob store by other means"
@@ -68,8 +68,8 @@ class Run:
 
 
 class Collector:
-    """Collects the garbage of one installation. `owner` is the name of this program in the log. `grace` is the time in
-    seconds for which a blob has to be unneeded before it is deleted."""
+    """Collects the garbage of one installation. `owner` is the name of this program in the log. `grace` is the number
+    of seconds for which a blob must have been unneeded before it is deleted."""
 
     def __init__(
         self,
@@ -94,9 +94,9 @@ class Collector:
         """Find the garbage, and delete the blobs that are due. If `dry` is true, only find the garbage, and record
         nothing.
 
-        Raises `FencedError` if another run was recorded meanwhile; in that case, this run has deleted nothing. Raises
-        `TransientError` if NATS or the blob store is not available, and `DvuError` if Spark is not; some of the due
-        blobs may have been deleted before the error.
+        Raise `FencedError` if another run was recorded meanwhile; in that case, this run has deleted nothing. Raise
+        `TransientError` if NATS or the blob store is not available, and `DvuError` if Spark is not available; some of
+        the due blobs may have been deleted before the error.
 
         If the run may not have found all needed blobs, it deletes nothing and raises an error: `ConfigError` if another
         installation uses the blob store, or if there are `MANY` blobs or more and no message needs any of them;
@@ -138,9 +138,9 @@ class Collector:
     async def _checked_now_ms(self, *, register: bool) -> int:
         """Return the time on the clock of NATS in Unix milliseconds. NATS also dates stored messages with this clock.
 
-        Raises `TransientError` if the clock of this machine differs too much: one of the two clocks is wrong. Raises
-        `ConfigError` if another installation uses the blob store. If `register` is true, leave a note in the store that
-        this installation uses it.
+        Raise `TransientError` if this machine's clock differs from it by more than `MAX_SKEW` seconds: one of the two
+        clocks is wrong. Raise `ConfigError` if another installation uses the blob store. If `register` is true, leave a
+        note in the store that this installation uses it.
         """
         info = await self._js.stream_info(self._subjects.commits_stream)
         if not info.now:

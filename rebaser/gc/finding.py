@@ -1,8 +1,8 @@
 """Finds the blobs that no stored message needs.
 
 Invariant: the list of stored blobs is complete before the first message is read, and the messages are read in the order
-that `rebaser_client.garbage` requires. So no blob counts as garbage merely because the message that needs it was stored
-after the list was made.
+that `rebaser_client.garbage` requires. Otherwise, a blob could count as garbage merely because the message that needs
+it was stored after the list was made.
 """
 
 from collections.abc import Sequence
@@ -26,8 +26,8 @@ class Found:
 
 
 class Tables(Protocol[T]):
-    """Reads which blobs are stored and which blobs messages refer to, and joins the two. When a method returns, all of
-    its result has been read.
+    """Reads which blobs are stored and which blobs messages refer to, and joins the two. A method that returns a table
+    has read it completely.
 
     The methods raise `TransientError`, or `DvuError` if Spark is not available.
     """
@@ -56,12 +56,13 @@ class Tables(Protocol[T]):
 
 
 async def find_garbage(tables: Tables[T]) -> Found:
-    """Return the blobs that no message needs, and the needed blobs in the trash. Raises the errors of `Tables`."""
+    """Return the blobs that no message needs, and the needed blobs in the trash. Raise the errors of `Tables`."""
     stored = await tables.stored()
     queued = await tables.queued()
     newest = await tables.newest()
-    # A new commit may name a blob that only an older commit named before, and that older commit may be purged before it
-    # is read. So the commits that were added meanwhile are read last, in stream order and up to the end.
+    # A new commit may refer to a blob to which only an older commit referred before, and that older commit may be
+    # purged before it is read. This is why the commits that were added meanwhile are read last, in stream order and up
+    # to the end.
     commits = await tables.commits(0, split=True)
     added = await tables.commits(newest, split=False)
     return await tables.join(stored, [queued, commits, added])

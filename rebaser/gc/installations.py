@@ -1,8 +1,8 @@
 """Records and checks which installations use a blob store.
 
-A collection knows only the messages of its own installation. If another installation used the same bucket or folder,
-all of its blobs would count as garbage. So each server and each collection leaves a note in the store, and a collection
-deletes nothing if it finds the note of another installation.
+A garbage collection knows only the messages of its own installation. If another installation used the same bucket or
+folder, all of that installation's blobs would count as garbage. To prevent this, each server and each collection leaves
+a note in the store, and a collection deletes nothing if it finds the note of another installation.
 
 Invariant: an installation is identified by the name and the creation time of its stream of commits. If that stream is
 deleted and created again, the installation counts as another one.

@@ -21,10 +21,10 @@ def new_id() -> str:
 
 
 async def collect_once(settings: Settings, grace: float, *, dry: bool = False) -> Run:
-    """Carry out one run on the Spark that `settings` name. If that is the embedded Spark, start it for the run.
+    """Carry out one run on the Spark that `settings` specifies. If that is the embedded Spark, start it for the run.
 
-    `grace` is in seconds; for `dry`, see `Collector.run`. Raises the errors of `Collector.run`, `ConfigError`,
-    `NotConnectedError`, and `NotReadyError` if the streams do not exist.
+    `grace` is in seconds; for `dry`, see `Collector.run`. Raise the errors of `Collector.run`, `ConfigError` for a
+    wrong setting, `NotConnectedError` if NATS cannot be reached, and `NotReadyError` if the streams do not exist.
     """
     REGISTRY.build()
     subjects = Subjects(settings.prefix)

@@ -1,7 +1,7 @@
 """Starts runs of the garbage collection, on the server that is the sweeper.
 
-Invariant: whether a run is due depends only on the log of the collection and the clock of NATS. So it does not matter
-which server is the sweeper, or how often servers are restarted.
+Invariant: whether a run is due depends only on the log of the collection and the clock of NATS, not on which server is
+the sweeper or how often servers are restarted.
 """
 
 from collections.abc import Callable
@@ -49,8 +49,8 @@ class CollectionSchedule:
                 log.warning("gc_failed", code=error.code, reason=error.message)
 
     async def is_due(self) -> bool:
-        """Return whether the last run was at least `every` seconds ago. Before the first run, the time counts from the
-        creation of the stream of logs."""
+        """Return whether the last run was at least `every` seconds ago. If there was no run yet, count from the
+        creation of the stream that holds the logs."""
         js, subjects = self._context.js, self._context.subjects
         info = await js.stream_info(subjects.commits_stream)
         last = await js.last(subjects.commits_stream, subjects.commits(GC_KEY))

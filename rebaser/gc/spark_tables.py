@@ -79,13 +79,13 @@ class SparkTables:
         return await self._run(load)
 
     async def _run(self, call: Callable[[], T]) -> T:
-        """Return the result of `call`, which calls PySpark and runs in a thread. Raises `DvuError` if it fails or takes
+        """Return the result of `call`, which calls PySpark and runs in a thread. Raise `DvuError` if it fails or takes
         longer than `TIMEOUT` seconds."""
         from pyspark.errors import PySparkException  # noqa: PLC0415 - takes a second
         from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415
 
         def run() -> T:
-            active = SparkSession._active_session  # noqa: SLF001 - thread-local; readers of checkpoints use it
+            active = SparkSession._active_session  # noqa: SLF001 - thread-local; PySpark checkpoints use it
             before = getattr(active, "session", None)
             active.session = self._session.spark
             try:
@@ -117,7 +117,8 @@ class SparkTables:
 
         self._session.open()
         spark = self._session.spark
-        # Addresses are hashes, so all parts of the join have the same size. More parts than cores would not be faster.
+        # Addresses are hashes, so all partitions of the join have about the same size. More partitions than cores would
+        # not make it faster.
         spark.conf.set("spark.sql.shuffle.partitions", str(self._session.task_slots))
         spark.dataSource.register(RebaserDataSource)
         self._opened = True
@@ -125,9 +126,10 @@ class SparkTables:
 
 @asynccontextmanager
 async def own_spark(settings: Settings) -> AsyncIterator[str]:
-    """Yield the URL of the Spark that `settings` name. Start an embedded Spark, and stop it at the end.
+    """Yield the URL of the Spark that `settings` specifies. If that is the embedded Spark, start it, and stop it at the
+    end.
 
-    Raises `ConfigError` if there is no usable Java, and `DvuError` if Spark does not start.
+    Raise `ConfigError` if there is no usable Java, and `DvuError` if Spark does not start.
     """
     if not settings.spark.startswith("local"):
         yield settings.spark
@@ -148,8 +150,8 @@ async def own_spark(settings: Settings) -> AsyncIterator[str]:
 
 
 def source_options(settings: Settings, tasks: int) -> dict[str, str]:
-    """Return the options with which the data source reads the installation that `settings` describe. `tasks` is the
-    number of partitions."""
+    """Return the data source options for reading the installation that `settings` describes. `tasks` is the number of
+    partitions."""
     access = settings.access()
     given: dict[str, object] = {
         "nats": settings.nats_url,

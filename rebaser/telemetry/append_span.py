@@ -1,4 +1,4 @@
-"""Defines the span that records how a commit was appended."""
+"""Defines the span that covers the append of a commit to its log."""
 
 import time
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from rebaser_core.messages.headers.traces import trace_headers
 
 
 class AppendSpan:
-    """The append of `commit`, which has `size` bytes. It begins when this object is created. `causes` are the spans of
-    the requests or of the update that caused the commit. The first becomes the parent of the span of the append, and
-    the others are linked with that span. Without causes, no span begins.
+    """The span of the append of `commit`, whose size is `size` bytes. The append begins when this object is created.
+    `causes` are the spans of the requests or of the update that led to the commit: the first becomes the parent of the
+    new span, and the others are linked to it. If `causes` is empty, no span is started.
 
-    `name` and `about` are the name and attributes of the span.
+    `name` and `about` are the span's name and attributes.
     """
 
     __slots__ = ("_about", "_began", "_commit", "_ended", "_maker", "_name", "_sequence", "_size", "span")
@@ -47,16 +47,16 @@ class AppendSpan:
         return self._maker.start(self._name, SpanKind.PRODUCER, attributes, began=began, parent=parent, links=others)
 
     def headers(self) -> dict[str, str]:
-        """Return headers for the commit, with which readers of the log can continue the trace."""
+        """Return headers for the commit that let readers of the log continue the trace."""
         return {} if self.span is None else trace_headers(position(self.span))
 
     def landed(self, sequence: int) -> None:
-        """Note that the commit is in the log, at `sequence`."""
+        """Note that the commit is in the log at position `sequence`."""
         self._ended, self._sequence = time.time_ns(), sequence
 
     def record(self, late_parent: Span | None = None) -> None:
-        """Record the span if the commit is in the log. If `late_parent` is given, record another span for the append,
-        with this parent, which was started only after the append."""
+        """Record the span if the commit is in the log. If `late_parent`, a span that was started only after the append,
+        is given, record a new span for the append as its child instead."""
         span = self.span if late_parent is None else self._start(late_parent)
         if span is not None and self._ended:
             span.set_attribute("rebaser.commit.sequence", self._sequence)

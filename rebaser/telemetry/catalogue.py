@@ -14,7 +14,7 @@ from rebaser.telemetry.instruments import Counter, Histogram, Labels, Sample, co
 from rebaser_core.commit import Outcome
 
 PREFIX = "rebaser_"
-OTHER = "other"  # the label value for anything that a closed set does not name
+OTHER = "other"  # the label value for everything that is not in a closed set
 CODES = (
     "blob_corrupt", "blob_missing", "internal", "invalid_header", "invalid_id", "invalid_request", "invalid_update",
     "invalid_value", "malformed", "poison", "purged", "request_id_reused", "skipped", "too_deep", "too_large",
@@ -39,7 +39,8 @@ COUNTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A metric for a state. `read` returns its value, or the values of its series by labels. A missing series is 0."""
+    """A metric that reports a current state. `read` returns its value or, if the metric has labels, a mapping from the
+    labels of each series to its value. The value of a series that is not in the mapping is 0."""
 
     name: str
     meaning: str
@@ -59,10 +60,12 @@ REQUESTS_DECIDED = Counter(
     "requests_decided_total", "Requests that were decided in a commit.", outcome=[outcome.value for outcome in Outcome]
 )
 REQUESTS_REPEATED = Counter(
-    "requests_repeated_total", "Requests that had been decided before, and were answered again."
+    "requests_repeated_total", "Requests that had already been decided and were answered again."
 )
 REQUESTS_DEAD = Counter("requests_dead_total", "Requests that were copied to the dead letters.", code=CODES)
-REQUESTS_HELD = Counter("requests_held_total", "Attempts to decide a request that failed and are repeated.", code=CODES)
+REQUESTS_HELD = Counter(
+    "requests_held_total", "Failed attempts to decide a request, each of which is repeated.", code=CODES
+)
 QUEUE_SECONDS = Histogram(
     "request_queue_seconds",
     "Time from storing a request in NATS (clock of NATS) until an owner takes it (clock of the server).",
@@ -107,7 +110,7 @@ OWNERSHIP_ENDED = Counter(
 )
 OWNERS_FENCED = Counter(
     "owners_fenced_total",
-    "Owners that another owner fenced, and leases that were lost, by the place where this was noticed.",
+    "Owners that were fenced by another owner, and leases that were lost, by where the loss was noticed.",
     where=("decide", "dvu", "checkpoint", "lease"),
 )
 DVU_SECONDS = Histogram(
@@ -121,7 +124,7 @@ DVU_STAGE_SECONDS = Histogram(
 )
 DVU_VALUES = Counter(
     "dvu_values_total",
-    "Values that updates visited (reached), whose results changed, and whose new results are errors.",
+    "Values that updates visited (reached), those whose results changed, and those whose new results are errors.",
     what=("reached", "changed", "errors"),
 )
 SPARK_JOBS = Counter(
@@ -135,7 +138,11 @@ SPARK_WAIT_SECONDS = Histogram(
     "spark_wait_seconds", "Time that the first caller of a Spark job waited until the job began.", FAST
 )
 SPARK_JOB_CALLERS = Histogram("spark_job_callers", "Updates that shared a Spark job.", COUNTS)
-SPARK_BYTES = Counter("spark_bytes_total", "Size of packets to Spark, and of results.", direction=("sent", "received"))
+SPARK_BYTES = Counter(
+    "spark_bytes_total",
+    "Size of the packets sent to Spark and of the results received from Spark.",
+    direction=("sent", "received"),
+)
 SPARK_SESSIONS = Counter(
     "spark_sessions_total",
     "Sessions with Spark: the first one, and replacements for sessions that had sent much data or were lost.",
@@ -156,7 +163,7 @@ API_SECONDS = Histogram(
 )
 CONSUMER_RESETS = Counter(
     "consumer_resets_total",
-    "Restarts of readers of logs and queues that missed messages, were full, got no heartbeats, or lost NATS.",
+    "Restarts of log and queue readers that missed messages, were full, got no heartbeats, or lost NATS.",
     why=RESETS,
 )
 SWEEP_SECONDS = Histogram("sweep_seconds", "Duration of a sweep.", SLOW)
@@ -215,11 +222,11 @@ GAUGES = (
         lambda _, census: {(state,): number for state, number in census.updates.items()},
         state=UPDATE_STATES,
     ),
-    _gauge("tasks_held", "Tasks that the server holds without a free slot.", lambda seen, _: seen.tasks_held),
+    _gauge("tasks_held", "Tasks that the server holds but has no free slot for.", lambda seen, _: seen.tasks_held),
     _gauge("values_held", "Values of the change sets that the server owns.", lambda _, census: census.values),
     _gauge(
         "log_tail_bytes_max",
-        "The largest size of a log after its newest checkpoint, of all logs that the server owns.",
+        "The largest total size of the commits after the newest checkpoint, of all logs that the server owns.",
         lambda _, census: census.tail_max,
     ),
     _gauge(
@@ -243,13 +250,13 @@ GAUGES = (
     _gauge("spark_up", "Whether Spark is ready.", lambda seen, _: seen.spark == "ready"),
     _gauge(
         "spark_calls_waiting",
-        "Calls of updates that wait for a Spark job.",
+        "Calls from updates that are waiting for a Spark job.",
         lambda seen, _: dict(zip(_LANES, seen.spark_load[0], strict=True)),
         lane=LANES,
     ),
     _gauge(
         "spark_jobs_running",
-        "Spark jobs that run.",
+        "Spark jobs that are running.",
         lambda seen, _: dict(zip(_LANES, seen.spark_load[1], strict=True)),
         lane=LANES,
     ),
@@ -268,7 +275,7 @@ GAUGES = (
     _gauge("stream_bytes", "Size of a stream.", _streams("bytes"), stream=STREAMS),
     _gauge(
         "stream_full_ratio",
-        "The used share of the limit that is closest to being reached.",
+        "The used share of the stream limit that is closest to being reached.",
         _streams("full"),
         stream=STREAMS,
     ),
@@ -323,7 +330,8 @@ class Family:
 
 
 def read_all(snapshot: Snapshot, census: Census) -> list[Family]:
-    """Return all metrics. The result shares nothing with the instruments, so any thread may use it."""
+    """Return all metrics with their current values. The result shares nothing with the instruments, so any thread may
+    use it."""
     families = []
     for row in (*INSTRUMENTS, *GAUGES):
         samples = row.samples(snapshot, census) if isinstance(row, Gauge) else row.samples()

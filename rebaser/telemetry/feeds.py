@@ -53,7 +53,7 @@ _APPENDED = {Kind.DVU: "dvu", Kind.CHECKPOINT: "checkpoint", Kind.ATTEMPT: "atte
 
 
 def queue_taken(messages: Sequence[Message]) -> Sequence[Message]:
-    """Record that an owner took `messages` from its queue, and return them."""
+    """Record how long `messages` had waited when an owner took them from its queue, and return `messages`."""
     QUEUE_SECONDS.observe_ages(time.time_ns(), [message.timestamp_ns for message in messages])
     return messages
 
@@ -77,13 +77,13 @@ def requests_answered(messages: Sequence[Message]) -> None:
 
 
 def commit_appended(began: float, commit: Commit, inline: int, blobs: int, log: Any) -> None:
-    """Record that a commit is in its log. `began` is the time of `clock` before the first attempt to append it.
+    """Record that a commit is in its log. `began` is the value of `clock` before the first attempt to append it.
 
-    `inline` is the number of bytes of its message. `blobs` is the number of bytes of the blobs that contain the
-    rest.
+    `inline` is the size of its message in bytes. `blobs` is the total size in bytes of the blobs that hold the rest of
+    it.
     """
     seconds, kind = clock() - began, commit.kind
-    pulled = kind is Kind.REPLAY and not commit.requests  # a rebase with requests was requested by a client
+    pulled = kind is Kind.REPLAY and not commit.requests  # a client requested the others
     APPEND_SECONDS.observe(seconds, "pull" if pulled else _APPENDED.get(kind, "requests"))
     for part, size in ("inline", inline), ("blob", blobs):
         COMMIT_BYTES.add(size, part)
@@ -91,8 +91,8 @@ def commit_appended(began: float, commit: Commit, inline: int, blobs: int, log: 
 
 
 def log_loaded(seconds: float, *, redelivered: bool, spans: "ChangeSetSpans | None" = None) -> None:
-    """Record that an owner has loaded its log, `seconds` after it got the task. `redelivered` tells whether the task
-    had been delivered before. `spans` makes the spans of the change set, if traces are on."""
+    """Record that an owner has loaded its log, `seconds` after it got the task. `redelivered` is true if the task had
+    been delivered before. `spans` makes the spans of the change set, if traces are on."""
     LOAD_SECONDS.observe(seconds)
     TASKS_REDELIVERED.add(redelivered)
     if spans is not None:
@@ -100,14 +100,15 @@ def log_loaded(seconds: float, *, redelivered: bool, spans: "ChangeSetSpans | No
 
 
 def ownership_ended(why: Enum | None, *, done: bool) -> None:
-    """Record that an owner has ended. `why` is the reason if the owner had to end before its change set was quiet.
-    `done` is true if it ended without an error."""
+    """Record that an owner has ended. `why` is the reason if the owner had to end while its change set still had work,
+    and None otherwise. `done` is true if the owner ended without an error."""
     OWNERSHIP_ENDED.add(1, why.value if why is not None else "quiet" if done else "broken")
 
 
 def checkpoint_written(began: float, size: int, spans: "ChangeSetSpans | None" = None) -> None:
-    """Record that the log names a new checkpoint. `began` is the time of `clock` when writing began. The new parts of
-    the checkpoint have `size` bytes. `spans` makes the spans of the change set, if traces are on."""
+    """Record that a new checkpoint was written, and that a commit in the log refers to it. `began` is the value of
+    `clock` when writing began. `size` is the total size of the checkpoint's new parts in bytes. `spans` makes the spans
+    of the change set, if traces are on."""
     seconds = clock() - began
     CHECKPOINT_SECONDS.observe(seconds)
     CHECKPOINT_BYTES.add(size)
@@ -116,7 +117,7 @@ def checkpoint_written(began: float, size: int, spans: "ChangeSetSpans | None" =
 
 
 def swept(began: float) -> None:
-    """Record that a sweep has ended. `began` is the time of `clock` when the sweep began."""
+    """Record that a sweep has ended. `began` is the value of `clock` when the sweep began."""
     SWEEP_SECONDS.observe(clock() - began)
 
 
@@ -132,10 +133,10 @@ def spark_job_ended(
     updates: Sequence["UpdateSpans"] = (),
 ) -> None:
     """Record that a Spark job has ended. `result` is one of `JOB_RESULTS`. `waited` is the number of seconds that its
-    first caller waited. `tag` names the job in the web pages of Spark.
+    first caller waited for the job to begin. `tag` is the job's tag in Spark's web UI.
 
-    `sent` contains, for each caller, the number of bytes of its packets. `received` is the number of bytes of all
-    results. `updates` are the spans of the callers; empty if traces are off."""
+    `sent` contains the size in bytes of each caller's packets. `received` is the total size of all results in bytes.
+    `updates` are the spans of the callers; empty if traces are off."""
     lane = LANES[large]
     SPARK_JOBS.add(1, lane, result)
     SPARK_JOB_SECONDS.observe(seconds, lane)
@@ -171,7 +172,7 @@ class StageClock:
 
 @contextmanager
 def api_call() -> Iterator[None]:
-    """Record a call of the JetStream API, which lasts as long as this context."""
+    """Record a JetStream API call. Keep this context open for the duration of the call."""
     began, result = clock(), "failed"
     try:
         yield
@@ -182,8 +183,8 @@ def api_call() -> Iterator[None]:
 
 @contextmanager
 def blob_operation(op: Literal["put", "get", "has"]) -> Iterator[list[int]]:
-    """Record an operation on the blob store, which lasts as long as this context. Yields a list, to which the caller
-    appends the number of bytes that it read or wrote."""
+    """Record an operation on the blob store. Keep this context open for the duration of the operation. Yield a list, to
+    which the caller appends the number of bytes that it read or wrote."""
     began, moved = clock(), list[int]()
     try:
         yield moved
@@ -198,8 +199,8 @@ def blob_operation(op: Literal["put", "get", "has"]) -> Iterator[list[int]]:
 
 @contextmanager
 def update_runs(log: Any, traced: "ChangeSetSpans | None" = None) -> Iterator[MutableMapping[str, object]]:
-    """Record an update, which lasts as long as this context. Yields the fields of its log event, to which the update
-    adds more fields. `traced` makes the spans of the update; None if traces are off."""
+    """Record an update. Keep this context open for the duration of the update. Yield the fields of its log event as an
+    empty dict, which the update fills. `traced` makes the spans of the update; it is None if traces are off."""
     began, result, fields = clock(), "done", dict[str, object]()
     spans = None if traced is None else traced.update_begins()
     current = UPDATE.set(spans)
@@ -232,7 +233,7 @@ def loop_was_late(seconds: float) -> None:
 
 
 class DebtClock:
-    """Measures how long an update of a change set has been due. `owes` tells whether an update is due at first."""
+    """Measures how long an update of a change set has been due. `owes` is true if an update is due from the start."""
 
     def __init__(self, *, owes: bool) -> None:
         self._since = clock() if owes else None
@@ -247,7 +248,7 @@ class DebtClock:
         self._update_began = clock()
 
     def committed(self, kind: Kind, *, owes: bool) -> None:
-        """Record that a commit was folded into the state. `owes` tells whether an update is due after the commit."""
+        """Record that a commit was folded into the state. `owes` is true if an update is due after the commit."""
         if kind is Kind.DVU and self._since is not None:
             FRESHNESS_SECONDS.observe(clock() - self._since)
             self._since = max(self._since, self._update_began)

@@ -1,6 +1,7 @@
 """Counters and histograms of plain numbers, without locks: the thread of the event loop feeds and reads them.
 
-Invariant: all series exist from the start, with the value 0, so that a rate that includes the first event is correct.
+Invariant: every series exists from the start, with the value 0. Otherwise, a rate over a range that includes the first
+event would not count that event.
 """
 
 from bisect import bisect_left
@@ -14,8 +15,8 @@ NANOS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A value of a counter or gauge, or the sum of a histogram. `buckets` has the cumulative counts of a histogram; the
-    last count includes all observations."""
+    """One series of a metric. `value` is the value of a counter or gauge, or the sum of a histogram's observations.
+    `buckets` has the cumulative counts of a histogram; the last count includes all observations."""
 
     labels: Labels
     value: float
@@ -23,8 +24,8 @@ class Sample:
 
 
 class Counter:
-    """A counter for each combination of label values. `labels` maps the name of each label to its possible values. If
-    `only` is given, only these combinations exist."""
+    """A metric with one counter for each combination of label values. `labels` maps the name of each label to its
+    possible values. If `only` is given, counters exist only for the combinations in `only`."""
 
     kind = "counter"
 
@@ -43,7 +44,8 @@ class Counter:
 
 
 class Histogram:
-    """Counts observations in buckets. `bounds` are the upper bounds of all buckets but the last, which has no bound."""
+    """Counts observations in buckets. `bounds` are the upper bounds of all buckets except the last, which is
+    unbounded."""
 
     kind = "histogram"
 
@@ -58,10 +60,10 @@ class Histogram:
         self._sums[labels] += value
 
     def observe_ages(self, now: int, stored: Iterable[int]) -> None:
-        """Observe the age of each time in `stored`, in seconds; all times are in nanoseconds. A time may be in the
-        future, because clocks differ.
+        """Observe, in seconds, the age of each time in `stored`. All times are Unix times in nanoseconds. A stored time
+        may be after `now`, because clocks differ; it counts as an age of 0.
 
-        This takes half the time of single calls of `observe`, which matters because each request is observed twice.
+        This takes half the time of separate calls of `observe`, which matters because each request is observed twice.
         """
         counts, bounds, total = self._counts[()], self._bounds_ns, 0
         for at in stored:

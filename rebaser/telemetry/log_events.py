@@ -1,4 +1,4 @@
-"""Counts log events, as the first processor of structlog."""
+"""Counts log events in a processor that structlog calls before all others."""
 
 import threading
 from collections.abc import Callable, MutableMapping
@@ -76,7 +76,7 @@ COUNTED: dict[str, tuple[Counter, Callable[[Fields], str | None]]] = {
     "spark_ready": (SPARK_SESSIONS, _session),
 }
 _NOTHING: tuple[None, Callable[[Fields], None]] = (None, lambda _: None)
-_lock = threading.Lock()  # needed because threads also log
+_lock = threading.Lock()  # needed because other threads log too
 
 
 class EventCounter:

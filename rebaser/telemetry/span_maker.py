@@ -1,5 +1,5 @@
-"""Starts the spans of a server with OpenTelemetry. This module and those for requests and for updates are the only ones
-of the server that import OpenTelemetry, and only if traces are on (see `tracing`)."""
+"""Starts the spans of a server with OpenTelemetry. The server imports OpenTelemetry only if traces are on (see
+`tracing`), and only in this module, `append_span`, `spans`, `update_spans` and `tracing`."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from opentelemetry.trace import (
 from rebaser_core.messages.headers.traces import TraceContext
 
 MAX_LINKS = 128  # maximum number of links of a span; also the default of OpenTelemetry
-MAX_LATE = 10  # maximum traces per second of slow requests and updates: if all are slow, a sample is enough
+MAX_LATE = 10  # maximum number of slow requests and updates traced per second: if all are slow, a sample is enough
 NANOS = 1_000_000_000
 _ROOT = Context()  # without it, a span would be the child of the span that is current in the program
 
@@ -30,9 +30,10 @@ Attributes = Mapping[str, str | int | float]
 class SpanMaker:
     """Starts spans, and decides for which requests and updates the server begins a trace of its own.
 
-    `ratio` is the share of the requests without a trace for which the server begins a trace. A request that takes
-    longer than `slower_than` (seconds, from its storage to its answer), and an update that takes longer than
-    `updates_slower_than`, get a trace afterwards. Both may be infinite.
+    `ratio`, from 0 to 1, is the share of requests without a trace for which the server begins a trace. `slower_than` is
+    the number of seconds from the storage of a request until its answer after which the request counts as slow.
+    `updates_slower_than` is the duration of a slow update in seconds. Slow requests and updates without a trace are
+    recorded after they have ended. Both limits may be infinite.
     """
 
     def __init__(self, tracer: Tracer, *, ratio: float, slower_than: float, updates_slower_than: float) -> None:
@@ -43,23 +44,24 @@ class SpanMaker:
         self._late_in = self._late = 0
 
     def chosen(self, sender: TraceContext | None) -> bool:
-        """Return whether to record a request. If the request belongs to a trace, `sender` has made this decision."""
+        """Return whether to record a request. `sender` is the trace position in the request's headers. If it is not
+        None, the sender has already decided whether to record the trace."""
         if sender is not None:
             return sender.sampled
         return self._ratio > 0 and random.random() < self._ratio  # noqa: S311 - no secret
 
     def is_slow(self, nanoseconds: int) -> bool:
-        """Return whether a request that takes so long is slow."""
+        """Return whether a request that takes `nanoseconds` is slow."""
         return nanoseconds > self._slower_than
 
     def request_was_slow(self, now: int, nanoseconds: int) -> bool:
-        """Return whether to record a request, or work that is part of no request, because it took `nanoseconds`. `now`
-        is in Unix ns. The request was not `chosen`."""
+        """Return whether to record a request that was not `chosen`, or work that is part of no request, because it took
+        `nanoseconds`. `now` is the Unix time in nanoseconds."""
         return nanoseconds > self._slower_than and self._may_be_late(now)
 
     def update_was_slow(self, now: int, nanoseconds: int) -> bool:
-        """Return whether to record an update that is not recorded yet, because it took `nanoseconds`. `now` is in Unix
-        ns."""
+        """Return whether to record an update that is not recorded yet, because it took `nanoseconds`. `now` is the Unix
+        time in nanoseconds."""
         return nanoseconds > self._updates_slower_than and self._may_be_late(now)
 
     def _may_be_late(self, now: int) -> bool:
@@ -99,7 +101,7 @@ def position(span: Span) -> TraceContext:
 
 
 def remote(sender: TraceContext) -> SpanContext:
-    """Return the position in a trace from which a message was sent, in the form that OpenTelemetry uses."""
+    """Return `sender`, the trace position from which a message was sent, as an OpenTelemetry span context."""
     state = TraceState.from_header([sender.state]) if sender.state else None
     return SpanContext(
         sender.trace_id, sender.span_id, is_remote=True, trace_flags=TraceFlags(sender.flags), trace_state=state

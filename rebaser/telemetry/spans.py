@@ -1,4 +1,4 @@
-"""The spans of the requests, commits and updates of one change set, on the server of its owner.
+"""The spans of the requests, commits and updates of one change set, on the server that owns it.
 
 Invariant: a request has one span for each answer. The span is recorded once the answer is sent. A batch that fails
 records nothing, because its requests are decided again, by this owner or the next one.
@@ -23,7 +23,7 @@ from rebaser_core.streams.subjects import Subjects
 
 
 class ChangeSetSpans:
-    """Makes the spans of one change set, as long as it has the same owner.
+    """Makes the spans of one change set for as long as one owner holds it.
 
     The owner calls `taken`, `decided` and `answered`, in this order, for each batch of requests. Its log calls
     `append_begins` and `append_ended` for each commit.
@@ -39,7 +39,7 @@ class ChangeSetSpans:
         self._update: UpdateSpans | None = None
         self._append: AppendSpan | None = None
         self._owes = False  # whether an update is due after the commit being appended
-        # The recorded commits that no update covers, oldest first, each with its sequence.
+        # The recorded commits that no update covers yet, oldest first: their log sequences and spans.
         self._uncovered: deque[tuple[int, SpanContext]] = deque(maxlen=MAX_LINKS)
 
     def _destination(
@@ -68,14 +68,15 @@ class ChangeSetSpans:
         self._batch = _Batch(self, messages, batch, self._taken_at or time.time_ns())
 
     def reply_headers(self, message: Message) -> dict[str, str]:
-        """Return the headers that the reply to a request gets; empty unless its trace is recorded."""
+        """Return trace headers for the reply to a request; empty unless the request's trace is recorded."""
         if self._batch is None or not self._batch.spans:
             return {}
         span = self._batch.spans.get(message.stream_sequence)
         return {} if span is None else trace_headers(position(span))
 
     def answered(self, commit: int) -> None:
-        """Record the spans of the batch, whose answers are sent. `commit` is the log sequence of its decisions."""
+        """Record the spans of the batch, whose answers have been sent. `commit` is the log sequence of the commit with
+        its decisions."""
         batch, self._batch = self._batch, None
         if batch is not None:
             batch.record(commit)
@@ -85,7 +86,8 @@ class ChangeSetSpans:
     def append_begins(self, commit: Commit, size: int) -> dict[str, str]:
         """Note that a commit of `size` bytes is about to be appended.
 
-        Return headers for the commit; empty unless a request or an update with a recorded trace caused the commit.
+        Return trace headers for the commit; empty unless a request or an update whose trace is recorded led to the
+        commit.
         """
         self._append, self._owes = None, commit.covers is not None
         cause: _Batch | UpdateSpans | None = None
@@ -100,7 +102,7 @@ class ChangeSetSpans:
         return self._append.headers()
 
     def append_ended(self, sequence: int) -> None:
-        """Note that the commit is in the log, at `sequence`."""
+        """Note that the commit is in the log at position `sequence`."""
         append, self._append = self._append, None
         if append is None:
             return
@@ -120,9 +122,10 @@ class ChangeSetSpans:
         return self._update
 
     def update_planned(self, sequence: int) -> dict[str, str]:
-        """Note the log sequence at which the update is planned: it covers the commits up to there.
+        """Note that the update was planned at log sequence `sequence`, and therefore covers all commits up to it.
 
-        Return the fields `trace_id` and `span_id` of its log events; empty unless one of these commits is recorded.
+        Return the fields `trace_id` and `span_id` for the update's log events; empty unless the trace of one of these
+        commits is recorded.
         """
         if self._update is None:
             return {}
@@ -137,7 +140,8 @@ class ChangeSetSpans:
     # -- other work ------------------------------------------------------------------------------------------------
 
     def slow_work_ended(self, name: str, seconds: float, attributes: Attributes) -> None:
-        """Record work that is part of no request, such as a load, if it was as slow as a slow request."""
+        """Record work that is part of no request, such as loading the log, if it took longer than the limit for slow
+        requests."""
         now, duration = time.time_ns(), round(seconds * NANOS)
         if self.maker.request_was_slow(now, duration):
             about = {**self._about, **attributes}
@@ -145,8 +149,8 @@ class ChangeSetSpans:
 
 
 class _Batch:
-    """Requests that are decided in one commit, or answered again. `spans` has the spans of the requests whose trace is
-    recorded, by request sequence."""
+    """A batch of requests that are decided in one commit, or were decided earlier and are answered again. `spans` maps
+    the sequence of each request whose trace is recorded to its span."""
 
     __slots__ = ("_about", "_answers", "_began", "_decided", "_maker", "_messages", "_name", "append", "spans")
 
@@ -178,8 +182,9 @@ class _Batch:
         parent: SpanContext | None = None
         links: list[SpanContext] = []
         if sender is not None:
-            # In three cases, the request begins a trace of its own: if it is answered again, if it was redriven,
-            # perhaps after days, or if it is recorded only because it was slow, so that its sender records nothing.
+            # In three cases, the request begins a trace of its own and only links to its sender's: the request is
+            # answered again; it was redriven, perhaps days later; or it is recorded only because it was slow, and its
+            # sender records nothing.
             first = decision.sequence == message.stream_sequence and not read_redrive(message.headers)
             if first and sender.sampled:
                 parent = remote(sender)
@@ -198,7 +203,7 @@ class _Batch:
     def record(self, commit: int) -> None:
         """Record the spans. Begin a trace for each request that was slow and has no trace."""
         now, append = time.time_ns(), self.append
-        # The first message is the oldest one.
+        # The first message is the oldest: if it is not slow, none is.
         if not self.spans and not self._maker.is_slow(now - self._messages[0].timestamp_ns):
             return
         if append is not None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SpansOf: TypeAlias = Callable[[Subjects, ChangeSetKey], "ChangeSetSpans"]
 
-# The update on whose behalf the current task plans, calls Spark and reads results; None if traces are off.
+# The spans of the update that the current task is part of; None if traces are off.
 UPDATE: Final[ContextVar["UpdateSpans | None"]] = ContextVar("update", default=None)
 
 LAST_EXPORT = 5.0  # seconds that a stopping server spends on sending its last spans
@@ -48,7 +48,7 @@ def wanted(environment: Mapping[str, str]) -> bool:
 async def tracing(
     *, server_id: str, ratio: float, slower_than: float, updates_slower_than: float
 ) -> AsyncIterator["SpansOf | None"]:
-    """Yield a function that returns a `ChangeSetSpans` for a change set; None if traces are off.
+    """Yield a function that returns a `ChangeSetSpans` for a change set, or None if traces are off.
 
     If the environment requests traces that cannot be recorded, a warning is logged, and traces are off. For `ratio`,
     `slower_than` and `updates_slower_than`, see `rebaser.telemetry.span_maker.SpanMaker`.
@@ -72,7 +72,7 @@ async def tracing(
     try:
         yield partial(ChangeSetSpans, maker)
     finally:
-        # At its end, the process does not wait for a daemon thread, so an export that hangs does not keep it.
+        # A process that exits does not wait for daemon threads, so an export that hangs cannot keep it alive.
         last_export = Thread(target=provider.shutdown, name="last-export", daemon=True)
         last_export.start()
         with anyio.CancelScope(shield=True):
@@ -80,9 +80,9 @@ async def tracing(
 
 
 def _provider(server_id: str) -> Any:
-    """Return a tracer provider of OpenTelemetry, which reads further variables. Raises `ImportError` if OpenTelemetry
-    is not installed, `ValueError` for an exporter that this server does not support, and whatever OpenTelemetry raises
-    if it refuses the value of a variable."""
+    """Return an OpenTelemetry tracer provider. OpenTelemetry itself reads further environment variables. Raise
+    `ImportError` if OpenTelemetry is not installed, and `ValueError` if this server does not support the exporter.
+    OpenTelemetry may raise other errors if it refuses the value of a variable."""
     exporter = os.environ.get("OTEL_TRACES_EXPORTER", "").strip() or "otlp"
     if exporter not in ("otlp", "console"):
         raise ValueError(f"OTEL_TRACES_EXPORTER={exporter} is not supported: use otlp, console or none")
@@ -113,7 +113,8 @@ def _provider(server_id: str) -> Any:
 
 
 def _log_failures() -> None:
-    """Log what OpenTelemetry's own threads report, for instance that spans cannot be sent, as events of the server."""
+    """Log what OpenTelemetry's own threads report, for instance that spans cannot be sent, as log events of the
+    server."""
     logger = logging.getLogger("opentelemetry")
     if not any(isinstance(handler, _Events) for handler in logger.handlers):
         logger.addHandler(_Events(logging.WARNING))

@@ -1,4 +1,4 @@
-"""The spans of a dependent values update: the update itself, its stages, and the Spark jobs that compute for it."""
+"""The spans of a dependent values update: the update itself, its stages, and the Spark jobs that compute its values."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +16,8 @@ class UpdateSpans:
     """The spans of one update, which begins when this object is created. `about` are attributes of its span.
 
     If the update covers a commit that belongs to a recorded trace, its span begins at once. Otherwise, its stages are
-    only kept in memory, and are recorded if the update was slow. `on_end` is called with the log sequence up to which
-    derived values are up to date; None if the update failed.
+    only kept in memory, and are recorded if the update was slow. `on_end` is called when the update ends, with the log
+    sequence up to which derived values are then up to date, or with None if the update failed.
     """
 
     def __init__(self, maker: SpanMaker, about: Attributes, on_end: Callable[[int | None], None]) -> None:
@@ -56,8 +56,8 @@ class UpdateSpans:
             self._stages.append((stage, now - round(seconds * NANOS), now))
 
     def job_ended(self, sharing: Sequence["UpdateSpans"], seconds: float, result: str, attributes: Attributes) -> None:
-        """Record a Spark job that took `seconds`. `sharing` are the updates that share the job. The parent of its span
-        is the first update that has a span; the others are linked."""
+        """Record a Spark job that took `seconds`. `sharing` are the other updates that share the job. Of all these
+        updates, the first that has a span becomes the parent of the job's span; the others are linked to it."""
         spans = [one.span for one in (self, *sharing) if one.span is not None]
         if not spans:
             return
@@ -74,8 +74,8 @@ class UpdateSpans:
                 other.add_link(span.get_span_context())
 
     def ended(self, result: str, fields: Mapping[str, object]) -> None:
-        """Record the update, which has ended with `result`: `done`, or how it failed. `fields` are the fields of its
-        log event."""
+        """Record the update, which has ended. `result` is `done`, `failed`, `fenced` or `cancelled`. `fields` are the
+        fields of its log event."""
         now, covers = time.time_ns(), fields.get("covers")
         self._on_end(covers if result == "done" and isinstance(covers, int) else None)
         late = self.span is None
