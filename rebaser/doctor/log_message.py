@@ -76,7 +76,7 @@ class LogMessage:
 
     def decode_full(self) -> Commit:
         """Return the commit with its delta, unless the delta is stored in a blob."""
-        return replace(decode_commit(self.decode_headers, self.data), sequence=self.sequence)
+        return decode_commit(self.decode_headers, self.data, sequence=self.sequence)
 
     def summary(self) -> CommitSummary:
         """Return the readable parts of the message. `applied` comes from the headers if they can be read."""

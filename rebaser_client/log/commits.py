@@ -287,15 +287,16 @@ class CommitReader:
                 if commit is not None:
                     yield commit
 
-    def decode(self, sequence: int, headers: Mapping[str, str], data: bytes) -> Commit | None:
-        """Return the commit in a message of a log, without loading its delta.
+    def decode(self, sequence: int, headers: Mapping[str, str], data: bytes, *, history: bool = True) -> Commit | None:
+        """Return the commit in a message of a log, without loading its delta. If `history` is false, the result also
+        lacks the definitions that the commit replaced.
 
         If the headers of the message do not say that it is a commit, an error is logged, and None is returned. Raises
         `TransientError` for a damaged commit, because skipping it would lose its changes, and `UnsupportedVersion` for
         a commit of a newer version.
         """
         try:
-            return replace(decode_commit(headers, data), sequence=sequence)
+            return decode_commit(headers, data, sequence=sequence, history=history)
         except UnprocessableError as error:
             if error.code != FOREIGN:
                 raise damaged(sequence, error) from error

@@ -145,7 +145,7 @@ class StateLoader(CommitReader):
         last = await self.newest_message(key, at)
         if last is None:
             return LoadedState(ChangeSetState())
-        commit = self.decode(last.sequence, last.headers, last.data)
+        commit = self.decode(last.sequence, last.headers, last.data, history=False)
         newest = commit or await self._newest_commit(key, last)
         if newest is not None and (begin := newest.created_by):
             return await self._load_created(key, begin, last.sequence)
@@ -205,7 +205,7 @@ class StateLoader(CommitReader):
                 if time.thread_time() >= cooperate_at:
                     cooperate_at = await cooperate()
                 sequence = message.stream_sequence
-                commit = self.decode(sequence, message.headers, message.data)
+                commit = self.decode(sequence, message.headers, message.data, history=False)
                 if commit is None:
                     state.skip(sequence)
                 else:

@@ -46,12 +46,15 @@ _CONTENT_TYPES = {str(content_type): content_type for content_type in ContentTyp
 CBOR, JSON = ContentType.CBOR, ContentType.JSON
 
 
-def loads(content_type: ContentType, payload: bytes, limits: Limits = DEFAULT_LIMITS) -> object:
+def loads(
+    content_type: ContentType, payload: bytes, limits: Limits = DEFAULT_LIMITS, *, checked: bool = True
+) -> object:
     """Decode the JSON value that `payload` contains as CBOR or JSON.
 
     Tags, byte strings, NaN, duplicate keys, indefinite lengths, and bytes after the value are refused. Raise
     `UnprocessableError` with code `too_large` (`payload` is longer than `max_request_bytes`), `too_deep` (more than
-    `max_depth` + `FRAME_DEPTH` nested arrays and maps) or `malformed`.
+    `max_depth` + `FRAME_DEPTH` nested arrays and maps) or `malformed`. If `checked` is false, CBOR is not checked with
+    `check_tree`, so the result may contain anything that `check_tree` refuses.
     """
     if len(payload) > limits.max_request_bytes:
         raise UnprocessableError(
@@ -59,7 +62,7 @@ def loads(content_type: ContentType, payload: bytes, limits: Limits = DEFAULT_LI
         )
     if content_type is CBOR:
         source = BytesIO(payload)
-        value = read_item(source, limits)
+        value = read_item(source, limits) if checked else read_unchecked(source, limits)
         if source.tell() != len(payload):
             raise malformed(f"{len(payload) - source.tell()} unexpected bytes follow the message")
         return value

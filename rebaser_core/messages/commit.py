@@ -40,8 +40,10 @@ from rebaser_core.messages.commit_fields.origin import (
 from rebaser_core.messages.commit_fields.replay import read_replay, read_settled, write_replay, write_settled
 from rebaser_core.messages.delta import read_delta, write_delta
 from rebaser_core.updates import Update, any_match, parse_recompute
+from rebaser_core.values import INT64_MAX
 
 MATCHES = 2  # the first version in which inputs may be patterns
+BEFORE = "before"  # the field with the replaced definitions
 HISTORY = 3  # the first version that records replaced definitions, authors and reverts
 
 
@@ -208,12 +210,12 @@ def _quick(raw: dict[str, Any], limits: Limits, version: int) -> Commit | None:
     usual = USUAL if version < HISTORY else USUAL_HISTORY
     if not (raw.keys() <= usual and type(id_) is type(kind) is type(owner) is str and kind in _QUICK):
         return None
-    if not (
-        type(previous) is type(at_ms) is type(forget) is type(debt) is int and min(previous, at_ms, forget, debt) >= 0
-    ):
+    if not type(previous) is type(at_ms) is type(forget) is type(debt) is int:
+        return None
+    if min(previous, at_ms, forget, debt) < 0 or max(previous, at_ms, forget, debt) > INT64_MAX:
         return None
     covers, requests, changes = get("covers"), get("requests", []), get("delta")
-    if (covers is not None and not (type(covers) is int and covers >= 0)) or type(requests) is not list:
+    if (covers is not None and not (type(covers) is int and 0 <= covers <= INT64_MAX)) or type(requests) is not list:
         return None
     if changes is not None and type(changes) is not dict:
         return None
@@ -222,7 +224,7 @@ def _quick(raw: dict[str, Any], limits: Limits, version: int) -> Commit | None:
         if type(applied) is not dict or len(applied) != 2:
             return None
         stream, sequence = applied.get("stream"), applied.get("sequence")
-        if not (type(stream) is str and type(sequence) is int and sequence >= 0):
+        if not (type(stream) is str and type(sequence) is int and 0 <= sequence <= INT64_MAX):
             return None
         reached = Applied(stream, sequence)
     named, checkpoint = get("checkpoint"), None
@@ -262,7 +264,7 @@ def _quick_checkpoint(raw: object) -> CheckpointRef | None:
     if type(raw) is not dict or len(raw) != 3:
         return None
     address, sequence, size = raw.get("address"), raw.get("sequence"), raw.get("size")
-    if not (type(sequence) is type(size) is int and sequence >= 0 and size >= 0):
+    if not (type(sequence) is type(size) is int and 0 <= sequence <= INT64_MAX and 0 <= size <= INT64_MAX):
         return None
     return CheckpointRef(check_address(address), sequence, size)
 

@@ -12,6 +12,7 @@ from rebaser_core.limits import COMMIT_LIMITS, Limits
 from rebaser_core.messages.delta import check_version
 from rebaser_core.response import Conflict, Conflicts, EnqueueUpdatesResponse, Failure, Sides, Status, Success
 from rebaser_core.updates import Update, parse_update
+from rebaser_core.values import INT64_MAX
 
 
 class SuccessV1(Body):
@@ -132,7 +133,7 @@ def _quick(raw: dict[str, Any], _: Limits, __: int) -> EnqueueUpdatesResponse | 
     id_, workspace, change_set = raw.get("id"), raw.get("workspaceId"), raw.get("changeSetId")
     if not (type(id_) is str and type(workspace) is str and type(change_set) is str):
         return None
-    if not (type(performed) is int and performed >= 0 and type(commit) is int and commit >= 0):
+    if not (type(performed) is type(commit) is int and 0 <= performed <= INT64_MAX and 0 <= commit <= INT64_MAX):
         return None
     return EnqueueUpdatesResponse(RequestId(id_), workspace, change_set, Success(performed, commit))
 

@@ -196,9 +196,9 @@ async def test_tails_are_read_a_few_at_once_and_others_have_their_turns_in_betwe
         opened -= 1
         await real_exit(self, *error)
 
-    def decode(self: StateLoader, *message: Any) -> object:
+    def decode(self: StateLoader, *message: Any, **options: Any) -> object:
         seen.append(ticks)
-        return real_decode(self, *message)
+        return real_decode(self, *message, **options)
 
     async def tick() -> None:
         nonlocal ticks

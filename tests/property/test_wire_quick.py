@@ -1,14 +1,18 @@
 """The fast reader of a body gives the same as the model of the body, or leaves the body to the model."""
 
+import math
+from collections.abc import Iterator
 from typing import Any
 
+import cbor2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_core.encoding.envelope import MessageType, validate
-from rebaser_core.errors import RebaserError
+from rebaser_core.encoding.envelope import CBOR, CONTENT_TYPE, MESSAGE_TYPE, MESSAGE_VERSION, MessageType, validate
+from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.limits import DEFAULT_LIMITS
+from rebaser_core.messages import REGISTRY
 from rebaser_core.messages.commit import COMMIT
 from rebaser_core.messages.request import REQUEST
 from rebaser_core.messages.response import RESPONSE
@@ -112,3 +116,70 @@ def test_the_usual_shape_is_read_the_quick_way(kind: MessageType[Any], version: 
     key = {} if kind is COMMIT else {"workspaceId": "w", "changeSetId": "c"}
     raw = {"id": "r", **key, **bodies[kind.name]}  # type: ignore[dict-item]
     assert kind.quick(raw, DEFAULT_LIMITS, version) is not None
+
+
+FOREIGN = [b"x", cbor2.undefined, cbor2.CBORSimpleValue(99), math.nan, -math.inf, 2**63, -(2**63) - 1, {1: 2}, [b""]]
+ADDRESS = f"sha256:{0:064}"
+UPDATES = [
+    {"op": "set", "id": "a", "value": [1, {"k": None}]},
+    {
+        "op": "derive",
+        "id": "b",
+        "function": "f",
+        "inputs": {"x": "a", "y": ["a", {"match": "v/*"}]},
+        "params": {"n": 1},
+    },
+]
+USUAL_COMMIT = {
+    "id": "r",
+    "previous": 1,
+    "kind": "rebase",
+    "atMs": 1,
+    "owner": "o",
+    "covers": 1,
+    "debt": 1,
+    "applied": {"stream": "s", "sequence": 1},
+    "requests": [[1, "r1", "success", 1], [2, "r2", "dead", 0, "c", "m", 1, 3, 0, 0, [ADDRESS, 5]]],
+    "delta": {"updates": UPDATES},
+    "before": {"updates": UPDATES},
+    "forgetBeforeMs": 1,
+    "authors": [["a", "m"]] * 2,
+    "checkpoint": {"address": ADDRESS, "sequence": 1, "size": 1},
+}
+BLOB = {"address": ADDRESS, "size": 9}
+OF_ALL = {name: USUAL_COMMIT[name] for name in ("id", "previous", "atMs", "owner")}
+COMPUTED = [{"id": "a", "value": 1}, {"id": "b", "error": {"code": "c", "message": "m", "origin": "o"}}]
+KEY = {"id": "r", "workspaceId": "w", "changeSetId": "c"}
+USUAL: list[tuple[MessageType[Any], dict[str, Any]]] = [
+    (COMMIT, USUAL_COMMIT),
+    (COMMIT, USUAL_COMMIT | {"delta": BLOB, "before": BLOB}),
+    (COMMIT, OF_ALL | {"kind": "dvu", "delta": {"computed": COMPUTED}}),
+    (REQUEST, KEY | {"updates": UPDATES}),
+    (RESPONSE, KEY | {"status": {"success": {"performed": 1, "commit": 2}}}),
+]  # fmt: skip
+
+
+def replaced(tree: Any, foreign: object) -> Iterator[Any]:
+    """Yield copies of `tree` in each of which one part, or the key of one part, is replaced by `foreign`."""
+    yield foreign
+    if isinstance(tree, dict):
+        for name, child in tree.items():
+            yield from (tree | {name: other} for other in replaced(child, foreign))
+            if not isinstance(foreign, dict | list):
+                yield {foreign if key == name else key: value for key, value in tree.items()}
+    elif isinstance(tree, list):
+        for at, child in enumerate(tree):
+            yield from ([*tree[:at], other, *tree[at + 1 :]] for other in replaced(child, foreign))
+
+
+@pytest.mark.parametrize(("kind", "body"), USUAL)
+def test_what_json_cannot_represent_is_refused_wherever_it_stands(kind: MessageType[Any], body: dict[str, Any]) -> None:
+    version = kind.current if kind is not REQUEST else 3
+    assert kind.quick is not None
+    assert kind.quick(body, DEFAULT_LIMITS, version) is not None
+    headers = {CONTENT_TYPE: CBOR, MESSAGE_TYPE: kind.name, MESSAGE_VERSION: str(version)}
+    for foreign in FOREIGN:
+        for tree in replaced({f"v{version}": body}, foreign):
+            with pytest.raises(UnprocessableError) as refused:
+                REGISTRY.decode(headers, cbor2.dumps(tree))
+            assert refused.value.code == "malformed"

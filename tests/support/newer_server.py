@@ -93,9 +93,16 @@ def encode_commit(commit: Commit) -> tuple[dict[str, str], bytes]:
     return headers | sweep_headers(commit), payload
 
 
-def decode_commit(headers: Mapping[str, str] | None, payload: bytes, limits: Limits = COMMIT_LIMITS) -> Commit:
+def decode_commit(
+    headers: Mapping[str, str] | None,
+    payload: bytes,
+    limits: Limits = COMMIT_LIMITS,
+    *,
+    sequence: int = 0,
+    history: bool = True,
+) -> Commit:
     check_is_commit(headers)
-    return NEWER.decode(headers, payload, limits, Commit)
+    return replace(NEWER.decode(headers, payload, limits, Commit, None if history else "before"), sequence=sequence)
 
 
 def check_commit(commit: Commit, headers: Mapping[str, str], payload: bytes) -> None:

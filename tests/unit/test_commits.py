@@ -252,3 +252,28 @@ def test_digests_of_requests_travel_in_a_header_alone() -> None:
     for damaged in ("", "?", "AAAA", found["X-Digests"][4:]):
         read = decode_commit({**found, "X-Digests": damaged}, payload)
         assert [one.digest for one in read.requests] == [b""] * 5
+
+
+BLOB = BlobRef(ADDRESS, 9)
+BEFORE: list[dict[str, Any]] = [{"before": (Set("a", 1),)}, {"before_blob": BLOB, "before": ()}]
+
+
+@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize("more", [{}, {"begin": 3}])  # the second one is read by the model
+def test_a_reader_that_only_folds_does_not_read_what_a_commit_replaced(
+    before: dict[str, Any], more: dict[str, Any]
+) -> None:
+    commit = Commit("c", 4, Kind.REBASE, 1, "o", None, 4, delta=(Set("a", 2),), **before, **more)
+    message = encode_commit(commit)
+    assert decode_commit(*message) == commit
+    folded = decode_commit(*message, history=False, sequence=7)
+    assert folded == replace(commit, before=None, before_blob=None)
+    assert folded.sequence == 7
+
+
+def test_damage_to_what_a_commit_replaced_keeps_nobody_from_folding_it() -> None:
+    body = COMMIT | {"delta": {"updates": [SET]}, "before": {"updates": [SET | {"op": "sit"}]}}
+    message = headers("Commit", 3), dumps(CBOR, {"v3": body})
+    with pytest.raises(UnprocessableError):
+        decode_commit(*message)
+    assert decode_commit(*message, history=False).delta == (Set("a", 1),)

@@ -13,6 +13,7 @@ from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnsupportedVersion
 from rebaser_core.ids import RequestId
 from rebaser_core.messages.content_digest import SIZE
+from rebaser_core.values import INT64_MAX
 
 _OUTCOMES = {str(outcome): outcome for outcome in Outcome}
 _EMPTY: list[Any] = [None, None, None, 0, "", "", 0, 0, 0, 0, None]  # defaults of the fields that a short row lacks
@@ -30,9 +31,9 @@ def read_decision(row: object) -> Decision:
         code, message, rest = "", "", _NONE
     else:
         sequence, request_id, outcome, performed, code, message, *rest = row + _EMPTY[len(row) :]
-        if not all(type(count) is int and count >= 0 for count in rest[:-1]):
+        if not all(type(count) is int and 0 <= count <= INT64_MAX for count in rest[:-1]):
             raise malformed("a sequence or count of a decided request is not a natural number")
-    if not (type(sequence) is type(performed) is int and sequence >= 0 and performed >= 0):
+    if not (type(sequence) is type(performed) is int and 0 <= sequence <= INT64_MAX and 0 <= performed <= INT64_MAX):
         raise malformed("a sequence or count of a decided request is not a natural number")
     if not type(request_id) is type(outcome) is type(code) is type(message) is str:
         raise malformed("the id, outcome, code or message of a decided request is not text")
@@ -49,7 +50,7 @@ def read_decision(row: object) -> Decision:
 
 
 def _read_result(raw: object) -> BlobRef:
-    if type(raw) is not list or len(raw) != 2 or type(raw[1]) is not int or raw[1] < 0:
+    if type(raw) is not list or len(raw) != 2 or type(raw[1]) is not int or not 0 <= raw[1] <= INT64_MAX:
         raise malformed("the result of a decided request must be a list of the address and the size of a blob")
     return BlobRef(check_address(raw[0]), raw[1])
 

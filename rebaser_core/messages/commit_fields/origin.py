@@ -13,6 +13,7 @@ from rebaser_core.errors import UnsupportedVersion
 from rebaser_core.ids import check_token
 from rebaser_core.messages.commit_fields.decision import read_decision, write_decision
 from rebaser_core.messages.content_digest import SIZE
+from rebaser_core.values import INT64_MAX
 
 AUTO, MANUAL = "auto", "manual"  # with `auto`, a branch takes over edits of its target without a request
 
@@ -134,7 +135,7 @@ def write_create(commit: Commit) -> dict[str, Any]:
 
 def read_blob(raw: dict[str, Any]) -> BlobRef:
     size = raw.get("size")
-    if len(raw) != 2 or type(size) is not int or size < 0:
+    if len(raw) != 2 or type(size) is not int or not 0 <= size <= INT64_MAX:
         raise malformed("a reference to a blob must be a map with the keys address and size")
     return BlobRef(check_address(raw.get("address")), size)
 
