@@ -31,6 +31,11 @@ class ActiveChangeSet:
     - `last_commit`: the log sequence of its newest commit. `committed_at`: the time when that commit was stored (Unix
       seconds). Both are 0 if there is no commit.
     - `debt`: whether derived values have to be updated. `update`: the update that is running, if it takes long.
+    - `owner`: the id of the server that stored the newest commit. If the change set has a task, this server owns it,
+      unless another server has taken it over and not yet stored a commit. Empty if there is no commit, or if the server
+      is of an older release.
+    - `errors`: the number of values whose newest result is an error, even if the result is stale; None if the newest
+      commit does not tell.
     - `commits_per_second`: the rate since the previous call of `FleetState.look`.
     - `waiting`: the seconds for which its queue has had requests without a new commit; 0 if the queue is empty.
     - `problem`: the reason why the newest message of its log cannot be read; empty if it can.
@@ -47,6 +52,8 @@ class ActiveChangeSet:
     waiting: float = 0.0
     update: UpdateInfo | None = None
     problem: str = ""
+    owner: str = ""
+    errors: int | None = None
 
     @property
     def key(self) -> ChangeSetKey:
@@ -203,6 +210,8 @@ class FleetState:
                     now - waiting[key] if queued else 0.0,
                     updates.get(key),
                     log.problem if log else "",
+                    log.info.owner if log else "",
+                    log.info.errors if log else None,
                 )
             )
         self._waiting, self._changed = waiting, set()

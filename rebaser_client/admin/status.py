@@ -23,7 +23,7 @@ from rebaser_client.log.heads import Head, read_heads
 from rebaser_client.notebook import html_table
 from rebaser_core.errors import TransientError, UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import peek, read_covers, read_sweep_headers
+from rebaser_core.messages import peek, read_covers, read_summary, read_sweep_headers
 from rebaser_core.streams.subjects import Subjects
 
 MAX_CONCURRENT_READS = 64  # logs that are read at the same time
@@ -37,6 +37,8 @@ class ChangeSetStatus:
     - `last_commit`: the log sequence of its newest commit. `covers`: the log sequence as of which derived values are up
       to date.
     - `debt`: whether derived values have to be updated. `update`: the update that is running, if it takes long.
+    - `owner`: the id of the server that stored the newest commit; empty if that is unknown. `errors`: the number of
+      values whose newest result is an error, even if the result is stale; None if the newest commit does not tell.
     - `problem`: the reason why the newest message of its log cannot be read; empty if it can. A damaged payload is not
       found, because only headers are read; `rebaser explain` finds it.
     """
@@ -50,6 +52,8 @@ class ChangeSetStatus:
     debt: bool
     update: UpdateInfo | None = None
     problem: str = ""
+    owner: str = ""
+    errors: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +102,10 @@ async def read_overview(
         sequence, covers, debt, problem = _summary(head)
         if covers is None:
             unknown.append(len(rows))
-        update = updates.get((key.workspace, key.change_set))
+        update, summary = updates.get((key.workspace, key.change_set)), read_summary(head.headers if head else None)
         rows.append(
             ChangeSetStatus(
-                key.workspace, key.change_set, waiting, has_task, sequence, covers or 0, debt, update, problem
+                key.workspace, key.change_set, waiting, has_task, sequence, covers or 0, debt, update, problem, *summary
             )
         )
     await _read_whole(reader, rows, unknown)

@@ -26,7 +26,7 @@ from rebaser_core.branches.merge import same_definition
 from rebaser_core.commit import BranchStatus, BranchSummary
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import read_branch, read_edited, read_protected
+from rebaser_core.messages import read_branch, read_edited, read_protected, read_summary
 from rebaser_core.messages.commit_fields.origin import AUTO, MANUAL
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Remove
@@ -54,6 +54,9 @@ class BranchInfo:
     - `protected`: whether servers refuse all edits except applied branches.
     - `born`: the log sequence of the commit that created the change set from `origin`; 0 if it began empty.
     - `follow`: `auto` if servers bring the branch up to date with its target without a request, otherwise `manual`.
+    - `owner`: the id of the server that stored the newest commit; empty if the server is of an older release.
+    - `errors`: the number of values whose newest result is an error, even if the result is stale; None if the headers
+      do not tell.
     """
 
     workspace: str
@@ -71,6 +74,8 @@ class BranchInfo:
     conflicts: int = 0
     born: int = 0
     follow: str = MANUAL
+    owner: str = ""
+    errors: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,9 +320,9 @@ def _info(workspace: str, name: str, sequence: int, time: datetime, headers: Map
         branch: BranchSummary | None = read_branch(headers)
     except RebaserError:  # the change set is listed even if the headers are damaged, or from a newer server
         branch = None
-    protected = read_protected(headers)
+    protected, (owner, errors) = read_protected(headers), read_summary(headers)
     if branch is None:
-        return BranchInfo(workspace, name, sequence, time, protected=protected)
+        return BranchInfo(workspace, name, sequence, time, protected=protected, owner=owner, errors=errors)
     return BranchInfo(
         workspace,
         name,
@@ -333,6 +338,8 @@ def _info(workspace: str, name: str, sequence: int, time: datetime, headers: Map
         conflicts=branch.conflicts,
         born=(branch.birth or sequence) if branch.origin else 0,
         follow=AUTO if branch.follows else MANUAL,
+        owner=owner,
+        errors=errors,
     )
 
 

@@ -35,6 +35,7 @@ __all__ = [
     "PROTECTED",
     "REDRIVE",
     "REPLY_INBOX",
+    "SUMMARY",
     "UNKNOWN",
     "Body",
     "ContentType",
@@ -61,6 +62,7 @@ BRANCH: Final = "X-Branch"
 BLOBS: Final = "X-Blobs"
 FROM: Final = "X-From"
 PROTECTED: Final = "X-Protected"
+SUMMARY: Final = "X-Summary"
 REDRIVE: Final = "X-Redrive"  # the number of times that a request was sent again from the dead letters
 
 M = TypeVar("M")

@@ -35,6 +35,7 @@ from rebaser_core.messages.headers.branches import (
     read_source,
     read_status_after,
 )
+from rebaser_core.messages.headers.summary import read_summary, write_summary
 from rebaser_core.messages.headers.sweep import (
     covers_header,
     read_covers,
@@ -103,8 +104,10 @@ __all__ = [
     "read_row",
     "read_source",
     "read_status_after",
+    "read_summary",
     "read_sweep_headers",
     "read_unknown",
+    "write_summary",
 ]
 
 REGISTRY = MessageRegistry((REQUEST, RESPONSE, COMMIT, PROGRESS))

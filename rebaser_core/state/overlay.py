@@ -54,6 +54,7 @@ class Cells(Mapping[str, Cell]):
         self._overlay: dict[str, Cell | None] = {}
         self._extra_uses: dict[str, int] = {}  # maps ids to their number of uses as inputs, minus that in `columns`
         self._extra_size = 0  # the number of values, minus the number of values in `columns`
+        self._extra_errors = 0  # the number of values in state `error`, minus that in `columns`
         self._patterns: GlobSet | None = None  # the patterns among the inputs of definitions in the overlay
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -72,8 +73,7 @@ class Cells(Mapping[str, Cell]):
         yield from [id_ for id_, cell in over.items() if cell is not None]
 
     def __getitem__(self, id_: str) -> Cell:
-        cell = self._overlay[id_] if id_ in self._overlay else self.base_cell(id_)
-        if cell is None:
+        if (cell := self._overlay[id_] if id_ in self._overlay else self.base_cell(id_)) is None:
             raise KeyError(id_)
         return cell
 
@@ -126,9 +126,8 @@ class Cells(Mapping[str, Cell]):
     def states(self) -> dict[State, int]:
         """Return the number of values in each stored state."""
         columns, over = self.columns, self._overlay
-        counts: Counter[State] = Counter()
-        for code, count in enumerate(np.bincount(columns.state[columns.rows()]).tolist()):
-            counts[STATES[code]] += count
+        by_code = np.bincount(columns.state[columns.rows()]).tolist()
+        counts = Counter({STATES[code]: count for code, count in enumerate(by_code)})
         for id_, cell in over.items():
             row = columns.find(id_)
             if row >= 0:
@@ -136,6 +135,17 @@ class Cells(Mapping[str, Cell]):
             if cell is not None:
                 counts[cell.state] += 1
         return counts
+
+    @property
+    def errors(self) -> int:
+        """The number of values in state `error`."""
+        return len(self.columns.faults) + self._extra_errors
+
+    def is_error(self, id_: str) -> bool:
+        """Return whether `id_` exists and is in state `error`."""
+        if id_ in self._overlay:
+            return (cell := self._overlay[id_]) is not None and cell.fault is not None
+        return self.columns.find(id_) in self.columns.faults
 
     def faults(self) -> Iterator[tuple[str, Fault]]:
         """Yield the ids and faults of values in state `error`."""
@@ -169,11 +179,9 @@ class Cells(Mapping[str, Cell]):
         """Return the functions of derived values whose fault has the code `code`. All faults are searched."""
         columns, over = self.columns, self._overlay
         of_template = {int(columns.template[row]): row for row, fault in columns.faults.items() if fault.code == code}
-        found = {derive.function for row in of_template.values() if (derive := columns.definition(row)) is not None}
-        for cell in over.values():
-            if cell is not None and cell.definition is not None and cell.fault is not None and cell.fault.code == code:
-                found.add(cell.definition.function)
-        return found
+        found = [columns.definition(row) for row in of_template.values()]
+        found += [one.definition for one in over.values() if one and one.fault and one.fault.code == code]
+        return {definition.function for definition in found if definition is not None}
 
     def unknown_functions(self, known: Container[str]) -> set[str]:
         """Return those functions of current and past definitions in the columns that are not in `known`."""
@@ -261,6 +269,7 @@ class Cells(Mapping[str, Cell]):
         if replaced is not None:
             self._count_inputs(replaced, -1)
         self._extra_size += (cell is not None) - exists
+        self._extra_errors -= row in columns.faults if overlaid is None else overlaid.fault is not None
         self._overlay[id_] = cell
         return True
 
@@ -286,15 +295,15 @@ class Cells(Mapping[str, Cell]):
             self._merge_cell(*overlay.popitem())
         if not overlay:
             self._extra_uses.clear()
-            self._extra_size = 0
+            self._extra_size = self._extra_errors = 0
             self._patterns = None
         return bool(overlay)
 
     def _merge_cell(self, id_: str, cell: Cell | None) -> None:
         """Write one cell of the overlay to the columns. The columns then count the value and its inputs, so this method
-        subtracts them from `_extra_size` and `_extra_uses`."""
+        subtracts them from `_extra_size`, `_extra_errors` and `_extra_uses`."""
         columns = self.columns
-        size = columns.size
+        size, errors = columns.size, len(columns.faults)
         row = columns.find(id_)
         replaced = columns.definition(row) if row >= 0 else None
         definition = cell.definition if cell is not None else None
@@ -315,6 +324,7 @@ class Cells(Mapping[str, Cell]):
         else:
             columns.set(id_, cell.value, cell.edited)
         self._extra_size -= columns.size - size
+        self._extra_errors -= len(columns.faults) - errors
 
     def store_result(self, id_: str, value: Json, fault: Fault | None) -> None:
         """Store the computed value or the fault of `id_`, if `id_` exists and is derived."""
@@ -322,6 +332,7 @@ class Cells(Mapping[str, Cell]):
             cell = self.get(id_)
             if cell is not None and cell.definition is not None:
                 state = State.OK if fault is None else State.ERROR
+                self._extra_errors += (fault is not None) - (cell.fault is not None)
                 self._overlay[id_] = Cell(value, state, fault, cell.definition, cell.edited)
             return
         columns = self.columns

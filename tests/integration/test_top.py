@@ -77,7 +77,13 @@ async def test_it_follows_a_change_set_from_its_first_request_until_it_is_at_res
             found = row(view, "cs")
             assert found is not None
             assert (found.pending, found.has_task, found.last_commit > 0) == (0, True, True)
+            assert (found.owner, found.errors) == ("test", 0)
             engine.go.set()
+            await client.enqueue_updates_with_reply("ws", "cs", [Set("a", "no number")])
+            await until(fleet, lambda view: (found := row(view, "cs")) is not None and found.errors == 1)
+            assert [(info.owner, info.errors) for info in fleet.change_sets()] == [("test", 1)]
+            overview = await client.status()
+            assert [(one.owner, one.errors) for one in overview.change_sets] == [("test", 1)]
             for number in range(3):
                 await client.enqueue_updates_with_reply("ws", "cs", [Set("a", number)])
             view = await until(fleet, lambda view: view.commits_per_second > 0)

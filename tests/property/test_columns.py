@@ -96,10 +96,12 @@ def check_ways(columns: Columns) -> None:
 def check(cells: Cells, model: Model) -> None:
     assert len(cells) == len(model)
     assert set(cells) == set(model)
+    assert cells.errors == sum(state is State.ERROR for _, state, _, _ in model.values())
     for id_ in IDS:
         waiting = {one for one, (_, _, how, _) in model.items() if how is not None and names(how, id_)}
         assert sorted(cells.dependents(id_)) == sorted(waiting)
         assert cells.is_input(id_) == bool(waiting)
+        assert cells.is_error(id_) == (id_ in model and model[id_][1] is State.ERROR)
         assert (id_ in cells) == (id_ in model) == (cells.edit_of(id_) is not None)
         assert cells.is_derived(id_) == (id_ in model and model[id_][2] is not None)
     for id_, (value, state, how, fault) in model.items():

@@ -26,7 +26,9 @@ from rebaser_core.values import Fault
 
 SERVER = ServerInfo("one", "1.2", 3, 1000, "ready", sweeper=True, durability="safe")
 UPDATE = UpdateInfo("shop", "main", 300_000, 1_200_000, 12.5)
-BUSY = ChangeSetStatus("shop", "main", 4, has_task=True, last_commit=12, covers=9, debt=True, update=UPDATE)
+BUSY = ChangeSetStatus(
+    "shop", "main", 4, has_task=True, last_commit=12, covers=9, debt=True, update=UPDATE, owner="r-0", errors=3
+)
 IDLE = ChangeSetStatus("shop", "other", 0, has_task=False, last_commit=7, covers=7, debt=False)
 REQUESTS = StreamStatus(
     "REBASER_REQUESTS",
@@ -120,6 +122,8 @@ def test_machines_get_one_object_with_everything(show: Show) -> None:
                 "changeSetId": "main",
                 "pending": 4,
                 "hasTask": True,
+                "owner": "r-0",
+                "errors": 3,
                 "lastCommit": 12,
                 "covers": 9,
                 "debt": True,
@@ -131,6 +135,8 @@ def test_machines_get_one_object_with_everything(show: Show) -> None:
                 "changeSetId": "other",
                 "pending": 0,
                 "hasTask": False,
+                "owner": None,
+                "errors": None,
                 "lastCommit": 7,
                 "covers": 7,
                 "debt": False,

@@ -106,7 +106,7 @@ def test_a_log_that_cannot_be_read_is_the_most_urgent() -> None:
 
 SERVER = ServerInfo("one", "1.2", 3, 1000, "ready", sweeper=True)
 ROWS = [
-    ActiveChangeSet("ws", "owned", has_task=True, last_commit=1, committed_at=900.0),
+    ActiveChangeSet("ws", "owned", has_task=True, last_commit=1, committed_at=900.0, owner="r-0", errors=1200),
     ActiveChangeSet("ws", "busy", pending=900, commits_per_second=40.0),
     ActiveChangeSet("ws", "due", debt=True, commits_per_second=0.0),
     ActiveChangeSet("ws", "updating", update=UpdateInfo("ws", "updating", 5, 10, 3.0)),
@@ -197,9 +197,10 @@ def test_figures_for_people() -> None:
     assert [rate_text(rate) for rate in (0, 0.25, 9.9, 10.4, 1234.5)] == ["0", "0.2", "9.9", "10", "1,234"]
     ages = (0.04, 0.96, 41.2, 119, 125, 7300, 200_000)
     assert [age_text(age) for age in ages] == ["0.0s", "1.0s", "41s", "119s", "2m", "2h", "2d"]
-    assert change_set_row(ROWS[4], 1000.0) == ("ws/waiting", "waiting", "3", "41s", "", "", "")
-    assert change_set_row(ROWS[0], 1000.0) == ("ws/owned", "owned", "", "", "", "100s", "")
-    assert change_set_row(ROWS[6], 1000.0)[-1] == "of a newer version"
+    assert change_set_row(ROWS[4], 1000.0) == ("ws/waiting", "waiting", "3", "41s", "", "", "", "", "")
+    assert change_set_row(ROWS[0], 1000.0) == ("ws/owned", "owned", "", "", "", "100s", "", "1,200", "r-0")
+    assert change_set_row(replace(ROWS[0], has_task=False), 1000.0)[-1] == "", "without a task, nobody owns it"
+    assert change_set_row(ROWS[6], 1000.0)[6] == "of a newer version"
     assert headline(VIEW) == [
         "requests 812/s   commits 40/s   queue 904, oldest 60s   tasks 3 wait, 5 in flight   dead letters 2",
         "7 of 9 change sets at work   2 wait, longest 60s   1 update due",

@@ -19,6 +19,7 @@ from rebaser.change_set.log.branch_fields import about_branch
 from rebaser.change_set.log.commit_parts import with_before_in_blob, with_delta_in_blob, with_replay_in_blob
 from rebaser.change_set.log.encoded_commit import EncodedCommit, UnstorableCommit
 from rebaser.change_set.log.needed_blobs import needs_blobs, with_blobs_named
+from rebaser.change_set.log.summaries import Summaries
 from rebaser.runtime.context import Context
 from rebaser.telemetry import feeds
 from rebaser_client.backoff import Backoff
@@ -86,6 +87,7 @@ class CommitLog:
         self._subject = subjects.commits(key)
         self._blobs = blobs
         self._owner = owner
+        self._summaries = Summaries(owner)
         self._inline_max = inline_max
         self._retry_window_ms = int(retry_window * 1000)
         self._now_ms = now_ms
@@ -219,6 +221,7 @@ class CommitLog:
                 headers, payload = encode_commit(commit)
             headers |= covers_header(commit)
             check_commit(commit, headers, payload)
+            headers |= await self._summaries.header(self.state, commit)
             size = sum(blob.size for blob in commit.folded_blobs)
             return EncodedCommit(commit, headers, payload, size, freshness if needs_blobs(commit) else None)
         except (UnprocessableError, UnsupportedVersion) as error:

@@ -28,9 +28,9 @@ SORTS: dict[Sort, Callable[[ActiveChangeSet], Any]] = {
 }
 WAITS = ("unreadable", "waiting", "updating", "due")
 STYLES = {"unreadable": "bold red", "waiting": "bold yellow", "updating": "cyan", "due": "yellow", "owned": "dim"}
-TITLES = ("CHANGE SET", "STATE", "QUEUE", "WAITS", "COMMITS/S", "LAST COMMIT", "DVU")
-RIGHT = (2, 3, 4, 5)
-FLEXIBLE = {0: 3, 6: 2}  # columns that share the remaining width, and their shares
+TITLES = ("CHANGE SET", "STATE", "QUEUE", "WAITS", "COMMITS/S", "LAST COMMIT", "DVU", "ERRORS", "OWNER")
+RIGHT = (2, 3, 4, 5, 7)
+FLEXIBLE = {0: 3, 6: 2, 8: 2}  # columns that share the remaining width, and their shares
 SERVER_TITLES = ("SERVER", "VERSION", "OWNED", "SLOTS", "SPARK", "TROUBLE")
 SERVER_RIGHT = (2, 3)
 SERVER_FLEXIBLE = {4: 1, 5: 1}
@@ -124,6 +124,8 @@ def change_set_row(row: ActiveChangeSet, now: float) -> tuple[str, ...]:
         rate_text(row.commits_per_second) if row.commits_per_second else "",
         age_text(max(now - row.committed_at, 0.0)) if row.last_commit else "",
         row.problem or (due if update is None else progress_text(update.done, update.total, update.seconds)),
+        f"{row.errors:,}" if row.errors else "",
+        row.owner if row.has_task else "",
     )
 
 

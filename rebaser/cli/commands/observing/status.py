@@ -154,10 +154,9 @@ class StatusQuery:
         shown = self.overview.change_sets
         if len(shown) == self.total:
             return ""
-        line = f"{len(shown):,} of {self.total:,} change sets"
-        if shown and len(shown) == self.page.limit:
-            line += f"; for more: --after {shown[-1].workspace}/{shown[-1].change_set}"
-        return line
+        more = shown and len(shown) == self.page.limit
+        hint = f"; for more: --after {shown[-1].workspace}/{shown[-1].change_set}" if more else ""
+        return f"{len(shown):,} of {self.total:,} change sets{hint}"
 
 
 def overview_object(overview: "Overview", values: Mapping[tuple[str, str], "Tally"]) -> dict[str, Any]:
@@ -169,10 +168,12 @@ def overview_object(overview: "Overview", values: Mapping[tuple[str, str], "Tall
                 "changeSetId": status.change_set,
                 "pending": status.pending,
                 "hasTask": status.has_task,
+                "owner": status.owner or None,
+                "errors": status.errors,
                 "lastCommit": status.last_commit,
                 "covers": status.covers,
                 "debt": status.debt,
-                "update": None if status.update is None else _update_object(status.update),
+                "update": _update_object(status.update),
                 "problem": status.problem,
             }
             | _values_object(values.get((status.workspace, status.change_set)))
@@ -200,8 +201,8 @@ def server_object(server: "ServerInfo") -> dict[str, Any]:
     }
 
 
-def _update_object(update: "UpdateInfo") -> dict[str, Any]:
-    return {"done": update.done, "total": update.total, "seconds": update.seconds}
+def _update_object(update: "UpdateInfo | None") -> dict[str, Any] | None:
+    return None if update is None else {"done": update.done, "total": update.total, "seconds": update.seconds}
 
 
 def _camel_case(fields: dict[str, Any]) -> dict[str, Any]:
@@ -224,7 +225,7 @@ def _show(overview: "Overview", query: StatusQuery) -> None:
                 str(status.last_commit),
                 str(status.covers),
                 "yes" if status.debt else "no",
-                _progress(status),
+                _progress(status.update),
                 *[tally_text(tally) for tally in [query.values.get((status.workspace, status.change_set))] if tally],
             )
             for status in overview.change_sets
@@ -239,8 +240,7 @@ def _show(overview: "Overview", query: StatusQuery) -> None:
     _note_problems(overview)
 
 
-def _progress(status: "ChangeSetStatus") -> str:
-    update = status.update
+def _progress(update: "UpdateInfo | None") -> str:
     return "" if update is None else progress_text(update.done, update.total, update.seconds)
 
 

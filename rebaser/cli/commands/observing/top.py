@@ -47,7 +47,8 @@ def top(
     shown if requests wait in its queue, if commits arrive, if an update of its derived values is due or runs, or if it
     has a task. The states, from the most urgent to the least: unreadable (its log cannot be read), waiting (requests,
     and no commit since the last update), updating (a long update runs), due (an update has to run), busy (commits
-    arrive), owned (a server keeps it loaded). No values are loaded, and nothing is changed.
+    arrive), owned (a server keeps it loaded). ERRORS is the number of values whose newest result is an error. OWNER is
+    the server that stored the newest commit of a change set with a task. No values are loaded, and nothing is changed.
 
     Keys: q quits, s changes the order (urgency, queue, rate, name), w shows only change sets that wait or are due,
     arrows select a change set, Enter explains why it waits, Escape goes back.
@@ -154,6 +155,8 @@ def _change_set_object(row: "ActiveChangeSet") -> dict[str, Any]:
         "state": row.activity,
         "pending": row.pending,
         "hasTask": row.has_task,
+        "owner": row.owner or None,
+        "errors": row.errors,
         "lastCommit": row.last_commit,
         "lastCommitTime": time_json(datetime.fromtimestamp(row.committed_at, UTC)) if row.last_commit else None,
         "commitsPerSecond": round(row.commits_per_second, 3),

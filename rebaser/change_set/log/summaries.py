@@ -1,0 +1,67 @@
+"""Writes the header `X-Summary` of the commits of one owner.
+
+Invariant: the text is made again only if the number of errors has changed. So for nearly all commits that decide
+requests, the header costs a comparison.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rebaser_client.cooperative import cooperate
+from rebaser_core import thresholds
+from rebaser_core.commit import Commit, Kind
+from rebaser_core.encoding.envelope import SUMMARY
+from rebaser_core.messages import write_summary
+from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.state.computed_table import ComputedTable
+from rebaser_core.state.kinds import STATE_CODES
+from rebaser_core.state.overlay import Cells
+from rebaser_core.values import State
+
+_ERROR = STATE_CODES[State.ERROR]
+
+
+class Summaries:
+    """Writes the summaries of commits of the server `owner`."""
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._errors: int | None = 0
+        self._text = write_summary(owner, 0)
+
+    async def header(self, state: ChangeSetState, commit: Commit) -> dict[str, str]:
+        """Return the header of `commit`, which follows `state`. The caller must hold the append lock."""
+        quick = commit.kind is Kind.REBASE and not state.cells.errors  # nearly all commits
+        errors = 0 if quick else await _errors_after(state, commit)
+        if errors != self._errors:
+            self._errors, self._text = errors, write_summary(self._owner, errors)
+        return {SUMMARY: self._text}
+
+
+async def _errors_after(state: ChangeSetState, commit: Commit) -> int | None:
+    """Return the number of values in state `error` after `commit`; None if that is unknown until the log is loaded."""
+    cells, delta = state.cells, commit.delta
+    if commit.kind is Kind.DVU:
+        table = delta if type(delta) is ComputedTable else None
+        found = len(table.faults) if table is not None else sum(one.fault is not None for one in delta)  # type: ignore[union-attr] # results
+        return cells.errors - await _errors_among(cells, table, delta) + found
+    if commit.kind is not Kind.REBASE and state.replaced_by(commit):
+        return None
+    return cells.errors - await _errors_among(cells, None, delta)  # edits leave no errors
+
+
+async def _errors_among(cells: Cells, table: ComputedTable | None, delta: Sequence[object]) -> int:
+    """Return the number of values in state `error` that the commit with `delta` is about to replace. If the delta is a
+    table of results, it is also given as `table`."""
+    if not cells.errors:
+        return 0
+    if table is not None and table.rows is not None and table.columns is cells.columns and cells.overlay_empty:
+        return int(np.count_nonzero(cells.columns.state[table.rows] == _ERROR))
+    ids = list(dict.fromkeys([one.id for one in delta] if table is None else table.ids))  # type: ignore[attr-defined]
+    errors, step = 0, thresholds.now.fold_step
+    for start in range(0, len(ids), step):
+        if start:
+            await cooperate()
+        errors += sum(map(cells.is_error, ids[start : start + step]))
+    return errors
