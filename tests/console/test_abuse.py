@@ -77,7 +77,7 @@ async def test_a_client_that_takes_nothing_is_cut_off(console: WebConsole, monke
     monkeypatch.setattr(server, "TAKING", 0.2)
     one = f"GET /static/js/app.js HTTP/1.1\r\nhost: 127.0.0.1:{console.port}\r\n\r\n".encode()
     async with await anyio.connect_tcp("127.0.0.1", console.port) as stream, anyio.create_task_group() as group:
-        group.start_soon(stream.send, one * 2000)  # 26 MB of answers, more than the system keeps for a connection
+        group.start_soon(stream.send, one * 2000)  # 24 MB of answers, more than the system keeps for a connection
         with anyio.fail_after(60):
             await lost.wait()
         group.cancel_scope.cancel()

@@ -31,6 +31,15 @@ def test_all_that_a_browser_loads_is_small() -> None:
         assert len(script.read_text().splitlines()) <= MODULE, script.name
 
 
+def test_a_browser_gets_each_line_without_its_indentation_and_no_comments() -> None:
+    served = read_files()
+    for script in SCRIPTS:
+        source, lines = script.read_text(), served[script.relative_to(FOLDER).as_posix()].content.decode().split("\n")
+        wanted = ["" if line.strip().startswith("// ") else line.lstrip(" ") for line in source.split("\n")]
+        assert lines == wanted, script.name
+    assert b"<body>\n<div" in served["index.html"].content
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_no_script_makes_markup_of_data(script: Path) -> None:
     text = script.read_text()
