@@ -13,7 +13,18 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from rebaser.console.api import branches, change_set, change_sets, commits, dead_letters, edits, graph, overview, values
+from rebaser.console.api import (
+    branches,
+    change_set,
+    change_sets,
+    commits,
+    dead_letters,
+    edits,
+    graph,
+    overview,
+    updates,
+    values,
+)
 from rebaser.console.files import StaticFile
 from rebaser.console.guard import Guard
 from rebaser.console.resources import FAILED, Action, Answer, Console, Given, Resource, error_answer
@@ -28,7 +39,7 @@ API = "/api/v1"
 MAX_QUERY = 4096  # characters
 MAX_PATH = 400  # characters of a path in a log event
 BODY = 20.0  # seconds in which the body of an action has to arrive
-PAGES = (overview, change_sets, change_set, values, graph, commits, branches, edits, dead_letters)
+PAGES = (overview, change_sets, change_set, values, graph, commits, updates, branches, edits, dead_letters)
 RESOURCES: tuple[Resource, ...] = tuple(one for page in PAGES for one in page.RESOURCES)
 ACTIONS: tuple[Action, ...] = tuple(one for page in PAGES for one in getattr(page, "ACTIONS", ()))
 

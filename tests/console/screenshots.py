@@ -17,6 +17,7 @@ from rebaser_client.jetstream import Connection, JetStream
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
 from tests.support.browser import SIZES, browser, opened
+from tests.support.troubled_updates import troubled, troubled_updates
 from tests.support.web_console import web_console
 
 BASE = "/change-sets/shop/main"
@@ -38,9 +39,13 @@ PAGES = {
     "changes": "/change-sets/shop/cheaper/changes?derived=yes",
     "apply": "/change-sets/shop/ready/changes",
     "conflicts": "/change-sets/shop/dearer/conflicts",
+    "dvu": "/dvu",
+    "updates": f"{BASE}/updates",
+    "updates-failing": "/change-sets/stock/broken/updates",
     "dead-letters": "/dead-letters",
     "letter": "/dead-letters/letter?sequence=1",
 }
+SLOW = {"overview", "dvu"}  # parts of them come later
 
 
 async def fill(client: RebaserClient) -> None:
@@ -70,6 +75,8 @@ async def fill(client: RebaserClient) -> None:
     await client.enqueue_updates_with_reply("shop", "ready", [Set("vat", 0.25)], wait="derived", author="eve")
     for number in range(24):
         await client.enqueue_updates_with_reply("stock", f"warehouse-{number}", [Set("count", number)])
+    for name, trouble in (("broken", "fail"), ("slow", "hang")):  # within `troubled_updates`
+        await client.enqueue_updates_with_reply("stock", name, troubled(trouble))
 
 
 async def bury(url: str) -> None:
@@ -82,7 +89,7 @@ async def bury(url: str) -> None:
 
 async def main(folder: Path, names: list[str]) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    with local_rebaser(quiescent_period=2) as installation:
+    with troubled_updates(), local_rebaser(quiescent_period=2) as installation:
         async with RebaserClient.connect(installation.url) as client, browser() as running:
             await bury(installation.url)
             await fill(client)
@@ -92,9 +99,9 @@ async def main(folder: Path, names: list[str]) -> None:
                         async with opened(running, theme=theme, size=size) as page:
                             for name in names or PAGES:
                                 await page.goto(console.url + PAGES[name])
-                                await page.wait_for_selector(".loading", state="detached")
                                 await page.wait_for_selector("h1")
-                                await page.wait_for_timeout(2500 if name == "overview" else 300)
+                                await page.wait_for_selector(".loading", state="detached")
+                                await page.wait_for_timeout(2500 if name in SLOW else 300)
                                 await page.screenshot(path=folder / f"{name}-{size}-{theme}.png")
 
 

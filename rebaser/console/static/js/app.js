@@ -15,7 +15,9 @@ const ROUTES = [
   ["/change-sets/:workspace/:changeSet/explain", "explain"],
   ["/change-sets/:workspace/:changeSet/changes", "changes"],
   ["/change-sets/:workspace/:changeSet/conflicts", "conflicts"],
+  ["/change-sets/:workspace/:changeSet/updates", "updates"],
   ["/branches", "branches"],
+  ["/dvu", "dvu"],
   ["/dead-letters", "dead_letters"],
   ["/dead-letters/letter", "dead_letter"],
 ];
@@ -23,6 +25,7 @@ const NAV = [
   ["/", "Overview", "o"],
   ["/change-sets", "Change sets", "c"],
   ["/branches", "Branches", "b"],
+  ["/dvu", "Updates", "u"],
   ["/dead-letters", "Dead letters", "d"],
 ];
 const KEYS = [
@@ -191,11 +194,16 @@ function draw() {
   });
 }
 
-// What a wide drawing is about is in sight when it is first shown.
+// Where the viewer is, is in sight: in the navigation, in the tabs, and in a wide drawing when it is first shown.
+let located = "";
 let centred = "";
 function showCentre() {
-  const centre = document.querySelector("[data-center]");
+  const here = document.querySelectorAll("nav [aria-current=page]");
+  const place = `${app.at.pathname} ${here.length}`;
+  if (located !== place) here.forEach((one) => one.scrollIntoView({ inline: "nearest", block: "nearest" }));
+  located = place;
   const now = window.location.href;
+  const centre = document.querySelector("[data-center]");
   if (centre === null || centred === now) return;
   centred = now;
   centre.scrollIntoView({ inline: "center", block: "nearest" });

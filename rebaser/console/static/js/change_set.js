@@ -15,6 +15,7 @@ const TABS = (head) => [
   ...(head.target ? [["/changes", `Changes ${count(head.changes)}`]] : []),
   ...(head.conflicts ? [["/conflicts", `Conflicts ${count(head.conflicts)}`]] : []),
   ["/commits", "Commits"],
+  ["/updates", "Updates"],
   ["/explain", "Why it waits"],
 ];
 

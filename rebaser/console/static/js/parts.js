@@ -26,6 +26,8 @@ const STATES = {
   waiting: ["warn", "clock"],
   updating: ["info", "turn"],
   due: ["warn", "half"],
+  failing: ["bad", "alert"],
+  "put off": ["bad", "lock"],
   busy: ["info", "pulse"],
   owned: ["calm", "ring"],
   quiet: ["calm", "dash"],

@@ -33,7 +33,7 @@ function tiles(data) {
         values: series.requests,
         href: "/change-sets?state=waiting&sort=queue",
       }),
-      tile({ label: "Updates due", value: count(data.due), values: series.due, href: "/change-sets?state=due" }),
+      tile({ label: "Updates due", value: count(data.due), values: series.due, href: "/dvu" }),
       tile({ label: "Dead letters", value: count(data.deadLetters), values: series.deadLetters, href: "/dead-letters", tone: data.deadLetters ? "bad" : "" }),
       tile({
         label: "Branches in conflict",

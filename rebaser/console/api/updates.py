@@ -1,0 +1,177 @@
+"""`/dvu`: the updates of derived values that run or are due. `/dvu/reasons`: why the first ones that are due wait.
+`/change-sets/…/updates`: the updates of one change set.
+
+Facts about an update that only its server's metrics and traces have, such as its plan and the times of its stages, are
+not here.
+"""
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from datetime import datetime
+
+import anyio
+
+from rebaser.console.api.values import base_path
+from rebaser.console.hub import Seen
+from rebaser.console.resources import Answer, Console, Given, Resource
+from rebaser.console.shapes import activity_object, cut, time_text
+from rebaser_client import LogEntry, RebaserClient
+from rebaser_client.admin.fleet import ActiveChangeSet
+from rebaser_core.commit import Kind
+from rebaser_core.errors import RebaserError
+
+EXPLAINED = 8  # change sets of a page whose reasons are looked up; each takes about a dozen requests to NATS
+UPDATES = 20  # the newest updates of one change set
+SCANNED = 500  # commits that are read to find them
+SCAN = 3.0  # seconds that this may take
+STATES = {"dvu_put_off": "put off", "dvu_waiting": "failing", "dvu_running": "updating"}  # by the code of the reason
+
+
+async def read(console: Console, given: Given) -> Answer:
+    """Return a page of the change sets with an update that runs or is due: the longest first."""
+    offset, limit = given.page()
+    seen = await console.hub.seen()
+    rows, counts = _rows(seen, given)
+    servers = {
+        (update.workspace, update.change_set): server.id for server in seen.view.servers for update in server.updates
+    }
+    return {
+        "problem": seen.problem,
+        "at": seen.view.at,
+        "counts": counts,
+        "matching": len(rows),
+        "offset": offset,
+        "limit": limit,
+        "engines": [{"server": cut(one.id, 200), "dvu": cut(one.dvu, 200)} for one in seen.view.servers[:100]],
+        "rows": [
+            activity_object(row) | {"server": cut(servers.get((row.workspace, row.change_set), ""), 200)}
+            for row in rows[offset : offset + limit]
+        ],
+    }
+
+
+def _rows(seen: Seen, given: Given) -> tuple[list[ActiveChangeSet], dict[str, int]]:
+    """Return the change sets that match, and their numbers by state."""
+    words, state = given.text("q").lower().split(), given.choice("state", ("all", "running", "due"))
+    found = [
+        row
+        for row in seen.view.change_sets
+        if (row.debt or row.update is not None)
+        and all(word in f"{row.workspace}/{row.change_set}".lower() for word in words)
+    ]
+    running = [row for row in found if row.update is not None]
+    due = [row for row in found if row.update is None]
+    running.sort(key=lambda row: (-row.update.seconds if row.update else 0, row.workspace, row.change_set))
+    due.sort(key=lambda row: (row.committed_at, row.workspace, row.change_set))
+    rows = {"all": running + due, "running": running, "due": due}
+    return rows[state], {name: len(some) for name, some in rows.items()}
+
+
+async def read_reasons(console: Console, given: Given) -> Answer:
+    """Return why updates of the same page of `/dvu` wait, by the names of the first `EXPLAINED` change sets."""
+    offset, limit = given.page()
+    seen = await console.hub.seen()
+    rows, _ = _rows(seen, given)
+    waiting = [row for row in rows[offset : offset + limit] if row.update is None][:EXPLAINED]
+    client, found = await console.client(), dict[str, Answer]()
+
+    async def explain(row: ActiveChangeSet) -> None:
+        try:
+            reason = await _reason(client, row.workspace, row.change_set)
+        except RebaserError as error:
+            reason = {"state": "due", "code": error.code, "text": cut(error.message), "advice": ""}
+        found[f"{row.workspace}/{row.change_set}"] = reason
+
+    async with anyio.create_task_group() as group:
+        for row in waiting:
+            group.start_soon(explain, row)
+    return {"at": seen.view.at, "reasons": found}
+
+
+async def _reason(client: RebaserClient, workspace: str, change_set: str) -> Answer:
+    """Return the most likely reason why the update of a change set waits, and what its owner reports."""
+    found = await client.explain(workspace, change_set)
+    first = next((reason for reason in found.reasons if reason.waits), found.reasons[0])
+    attempt, owner = None if found.facts.log is None else found.facts.log.attempt, found.facts.owner
+    waits = owner is not None and owner[1].update == "waiting"
+    return {
+        "state": STATES.get(first.code, "due" if first.waits else "quiet"),
+        "code": first.code,
+        "text": cut(first.text),
+        "advice": cut(first.advice),
+        "server": "" if owner is None else cut(owner[0].id, 200),
+        "error": "" if owner is None or not waits else cut(owner[1].trouble),
+        "failures": owner[1].failures if owner is not None else 0,
+        "retryIn": round(owner[1].retry_in, 1) if owner is not None and waits else None,
+        "deaths": attempt.deaths if attempt is not None and attempt.what == "update" else 0,
+    }
+
+
+async def read_updates(console: Console, given: Given) -> Answer:
+    """Return what the update of a change set does or waits for, and the newest updates in its log."""
+    key, client = given.key, await console.client()
+    entries, updates, complete = list[LogEntry](), 0, False
+    with anyio.move_on_after(SCAN):
+        async with aclosing(client.log(key.workspace, key.change_set)) as commits:
+            async for entry in commits:
+                entries.append(entry)
+                updates += entry.kind is Kind.DVU
+                if len(entries) >= SCANNED or updates > UPDATES:
+                    break
+            else:
+                complete = True
+    now = await _reason(client, key.workspace, key.change_set)
+    return {
+        "now": now,
+        "rows": update_rows(entries, complete=complete),
+        "position": entries[0].sequence if entries else 0,
+        "scanned": len(entries),
+        "complete": complete,
+    }
+
+
+def update_rows(entries: Sequence[LogEntry], *, complete: bool) -> list[Answer]:
+    """Return the updates among `entries`, the newest first, each with the edits that no earlier update had covered.
+
+    `waited` is the time from the oldest of these edits to the update. It is None if that edit may be missing in
+    `entries`, which is so for the oldest update unless `entries` are `complete`.
+    """
+    updates = [entry for entry in entries if entry.kind is Kind.DVU]
+    rows: list[Answer] = []
+    for index, entry in enumerate(updates[:UPDATES]):
+        known = complete or index + 1 < len(updates)
+        before = covered(updates[index + 1]) if index + 1 < len(updates) else 0
+        edits = [one.time for one in entries if before < one.sequence <= covered(entry) and _makes_due(one)]
+        delta = None if entry.commit.delta_blob is not None else entry.commit.delta
+        rows.append(
+            {
+                "position": entry.sequence,
+                "time": time_text(entry.time),
+                "server": cut(entry.commit.owner, 200),
+                "covers": covered(entry),
+                "edits": len(edits) if known else None,
+                "waited": _seconds(min(edits), entry.time) if known and edits else None,
+                "values": None if delta is None else len(delta),
+            }
+        )
+    return rows
+
+
+def covered(entry: LogEntry) -> int:
+    """Return the position up to which derived values are up to date after an update."""
+    return entry.sequence if entry.commit.covers is None else entry.commit.covers
+
+
+def _makes_due(entry: LogEntry) -> bool:
+    return entry.commit.has_edits or bool(entry.commit.recompute)
+
+
+def _seconds(then: datetime, now: datetime) -> float:
+    return round(max((now - then).total_seconds(), 0.0), 3)
+
+
+RESOURCES = (
+    Resource("/dvu", read, live=True),
+    Resource("/dvu/reasons", read_reasons),
+    Resource(base_path("/updates"), read_updates),
+)

@@ -1,0 +1,42 @@
+// The updates of derived values of one change set: what the present one does, and the newest in the log.
+
+import { html } from "../html.js";
+import { base, changeSetHead, commitAddress, fullName, headSource } from "../change_set.js";
+import { ago, age, count, plural } from "../format.js";
+import { icon, table } from "../parts.js";
+import { waitsText } from "./dvu.js";
+import { updateText } from "./overview.js";
+
+const COLUMNS = (at, now) => [
+  { title: "Commit", cell: (row) => html`<a class="row-link" href=${commitAddress(at, row.position)}>${row.position}</a>` },
+  { title: "When", cell: (row) => html`<span title=${row.time}>${ago(row.time, now)}</span>` },
+  { title: "Values", right: true, cell: (row) => (row.values === null ? "many" : count(row.values)) },
+  { title: "Edits since the one before", right: true, level: 2, cell: (row) => (row.edits === null ? "" : plural(row.edits, "commit")) },
+  { title: "Stale for", right: true, cell: (row) => (row.waited === null ? "" : row.waited < 1 ? `${Math.round(row.waited * 1000)} ms` : age(row.waited)) },
+  { title: "Up to date as of", right: true, level: 2, cell: (row) => html`<a href=${commitAddress(at, row.covers)}>${row.covers}</a>` },
+  { title: "Server", level: 3, cell: (row) => html`<span class="mono dim">${row.server}</span>` },
+];
+
+function present(head, now) {
+  if (!head.update && !head.debt) return html`<div class="notice good">${icon("check")}<div><strong>No update is due</strong></div></div>`;
+  const tries = waitsText(now);
+  return html`<div class=${`notice ${head.update ? "" : "warn"}`}>${icon(head.update ? "turn" : "clock")}<div>
+    <strong>${head.update ? html`An update runs: ${updateText(head)}` : now.error || now.text}</strong>
+    ${tries ? html`<p>${tries}</p>` : null}<p>${now.advice}</p>${now.server ? html`<p class="dim">on <span class="mono">${now.server}</span></p>` : null}</div></div>`;
+}
+
+function body(at, head, updates) {
+  return html`${present(head, updates.now)}
+    <section><h2>The newest updates</h2>
+      ${table({ label: "Updates", columns: COLUMNS(at, head.at), rows: updates.rows, key: (row) => row.position, empty: "No update is in the log." })}
+      <p class="dim">“Stale for” is the time from the oldest edit that an update took into account to its results.
+        ${updates.complete ? "" : `The newest ${count(updates.scanned)} commits were searched.`}</p></section>`;
+}
+
+export const page = {
+  title: (at) => `Updates of ${fullName(at)}`,
+  needs: ["head"],
+  sources: (at) => ({ head: headSource(at), updates: { path: base(at, "/updates") } }),
+  outdated: ({ head, updates }) => (head && updates && (head.debt || head.lastCommit > updates.position) ? ["updates"] : []),
+  view: (at, { head, updates }, tools) => html`${changeSetHead(at, head, "/updates")}${updates === null ? tools.pending("updates") : body(at, head, updates)}`,
+};

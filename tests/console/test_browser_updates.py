@@ -1,0 +1,84 @@
+"""Updates of derived values in a real browser: from what runs or fails, to one change set and its updates."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from rebaser.testing import LocalRebaser, local_rebaser
+from rebaser_client import Derive, RebaserClient, Set
+from tests.support.browser import SIZES, Seen, browser, need_browser, opened
+from tests.support.troubled_updates import troubled, troubled_updates
+from tests.support.web_console import WebConsole
+
+pytestmark = [pytest.mark.anyio]
+
+
+@pytest.fixture(scope="module")
+def installation() -> Iterator[LocalRebaser]:
+    with local_rebaser(quiescent_period=0.05, progress_every=0.1) as running:
+        yield running
+
+
+@pytest.fixture
+async def running(anyio_backend: str) -> AsyncIterator[Any]:
+    need_browser()
+    async with browser() as started:
+        yield started
+
+
+async def test_an_update_is_watched_to_its_end_by_keyboard(
+    running: Any, console: WebConsole, client: RebaserClient, ws: str
+) -> None:
+    await client.enqueue_updates_with_reply(
+        ws, "good", [Set("a", 1), Derive("b", "sum", {"of": ["a"]})], wait="derived"
+    )
+    seen = Seen()
+    with troubled_updates() as ended:
+        await client.enqueue_updates_with_reply(ws, "hang", troubled("hang"))
+        await client.enqueue_updates_with_reply(ws, "fail", troubled("fail"))
+        async with opened(running, seen=seen) as page:
+            await page.goto(console.url)
+            await page.wait_for_selector(".tiles")
+            await page.keyboard.press("g")
+            await page.keyboard.press("u")
+            await page.wait_for_selector("h1:has-text('Updates')")
+            await page.keyboard.press("/")
+            await page.keyboard.type(ws)
+            await page.wait_for_selector("tr:has-text('hang'):has(.badge:has-text('updating')):has-text('local')")
+            failing = page.locator("tr:has-text('fail'):has(.badge:has-text('failing'))")
+            await failing.get_by_text("memory <b>than</b> there is").wait_for()
+            assert await page.locator("main b").count() == 0
+            await page.keyboard.press("Escape")
+            await page.get_by_role("link", name=f"{ws}/hang").focus()
+            await page.keyboard.press("ArrowDown")
+            await page.keyboard.press("Enter")
+            await page.wait_for_url(f"**/{ws}/fail/updates")
+            await page.wait_for_selector(".notice strong:has-text('a function needs more memory')")
+            await page.wait_for_selector("text=next try in")
+            ended.set()
+            await page.wait_for_selector("text=No update is due")
+            await page.get_by_role("region", name="Updates").get_by_role("row").nth(1).wait_for()
+    assert seen.complaints == []
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_pages_open_without_a_complaint(
+    running: Any, console: WebConsole, client: RebaserClient, ws: str, theme: str, size: str
+) -> None:
+    seen = Seen()
+    with troubled_updates():
+        await client.enqueue_updates_with_reply(ws, "fail", troubled("fail"))
+        async with opened(running, theme=theme, size=size, seen=seen) as page:
+            for path, sign in ((f"/dvu?q={ws}", "tbody .badge"), (f"/change-sets/{ws}/fail/updates", ".notice.warn")):
+                await page.goto(console.url + path)
+                await page.wait_for_selector(sign)
+                wide = await page.evaluate(
+                    "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+                )
+                assert wide <= 0, f"{path} is {wide} pixels wider than the window"
+                for link in await page.query_selector_all("nav [aria-current=page]"):
+                    box = await link.bounding_box()
+                    assert box["x"] + box["width"] <= SIZES[size][0], "where one is, is in sight"
+    assert seen.complaints == []
