@@ -54,7 +54,7 @@ async def serve(
     embedded Spark, if it was started already. `engine` is an engine to use instead of Spark. If `traced` is false,
     there are no traces, even if the environment requests them.
 
-    Raises `ConfigError` if the configuration is wrong, and `NotConnectedError` if NATS cannot be reached at the start.
+    Raise `ConfigError` if the configuration is wrong, and `NotConnectedError` if NATS cannot be reached at the start.
     """
     REGISTRY.build()
     process = _Process(settings)

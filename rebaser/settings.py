@@ -388,7 +388,7 @@ def load_settings(**given: object) -> Settings:
     """Return the settings. A value in `given` that is not None takes precedence over the environment, and the
     environment over the defaults.
 
-    Raises `ConfigError` with a one-line message if a setting is invalid.
+    Raise `ConfigError` with a one-line message if a setting is invalid.
     """
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})

@@ -1,7 +1,7 @@
 """Arrow columns of values, for the tables of Spark and of notebooks, and Arrow batches of rows.
 
-Invariant: the column `json` contains every value exactly. The columns `number` and `text` repeat the value in a type
-with which a program can compute.
+Invariant: the column `json` contains every value exactly. The columns `number` and `text` repeat the value in types
+that programs can compute with.
 """
 
 import json
@@ -38,7 +38,7 @@ def value_cells(value: Value) -> tuple[Any, ...]:
 
 
 def content(value: Json) -> tuple[str, float | None, str | None, str]:
-    """Return the cells of JSON for the columns `kind`, `number`, `text` and `json`."""
+    """Return the cells of a JSON value for the columns `kind`, `number`, `text` and `json`."""
     kind = _KINDS.get(type(value), "object")
     number = float(value) if kind in ("integer", "float") else None  # type: ignore[arg-type] # it is a number
     text = value if isinstance(value, str) else None

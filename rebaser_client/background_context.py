@@ -26,7 +26,7 @@ class BackgroundContext(Generic[T]):
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> T:
-        """Enter the context manager and return its value. Raises the error that the manager raises on entry."""
+        """Enter the context manager and return its value. Raise the error that the manager raises on entry."""
         task = self._task = asyncio.create_task(self._run(), name=f"holds {self._manager!r}")
         try:
             await asyncio.wait((self._opened, task), return_when=asyncio.FIRST_COMPLETED)
@@ -40,7 +40,7 @@ class BackgroundContext(Generic[T]):
         return self._opened.result()
 
     async def close(self) -> None:
-        """Exit the context manager, and wait until it has exited. Raises the error that ended it early, if any.
+        """Exit the context manager, and wait until it has exited. Raise the error that ended it early, if any.
 
         A second call does nothing.
         """

@@ -96,23 +96,23 @@ class RebaserClient(RevertOperations, StatusOperations):
     @classmethod
     @asynccontextmanager
     async def connect(cls, url: str = DEFAULT_URL, **options: Unpack[ClientOptions]) -> AsyncGenerator[Self, None]:
-        """Connect to NATS at `url` (or several URLs, separated by commas) for as long as the body runs.
+        """Connect to NATS at `url` (or several URLs, separated by commas) until the `async with` block ends.
 
-        See `ClientOptions` for `options`. Raises `NotConnectedError` if no NATS server answers, and `ConfigError` for
-        invalid options. Exceptions of the body are raised unchanged.
+        See `ClientOptions` for `options`. Raise `NotConnectedError` if no NATS server answers, and `ConfigError` for
+        invalid options. Exceptions from the block are raised unchanged.
         """
         client = await cls.open(url, **options)
         try:
             yield client
         except BaseException:
-            with suppress(Exception):  # the exception of the body is raised instead of an error of `aclose`
+            with suppress(Exception):  # the body's exception takes precedence over an error in `aclose`
                 await client.aclose()
             raise
         await client.aclose()
 
     @classmethod
     async def open(cls, url: str = DEFAULT_URL, **options: Unpack[ClientOptions]) -> Self:
-        """Connect as `connect` does, without a context manager, for example in notebooks and web frameworks.
+        """Connect like `connect`, but without a context manager, for example in notebooks and web frameworks.
 
         The caller closes the client with `aclose`, from any task of the event loop. Without `aclose`, the connection
         stays open until the loop ends.
@@ -237,12 +237,12 @@ class RebaserClient(RevertOperations, StatusOperations):
         expect_at: int | None = None,
         action: Action | None = None,
     ) -> EnqueueUpdatesResponse:
-        """Send a request, and wait for the server's answer, which is returned.
+        """Send a request, wait for the server's answer, and return the answer.
 
         If `wait` is `applied`, the call returns when the commit of the request is durable. If it is `derived`, the call
-        returns when the derived values are up to date as of that commit. The answer is always a success; a rejection is
-        raised as an error. Methods such as `revert` and `apply` pass an `action`, which the server executes instead of
-        updates. Raises the errors of `enqueue_updates`, and these:
+        returns when the derived values are up to date as of that commit. The returned answer always reports success; a
+        rejection is raised as an error. Methods such as `revert` and `apply` pass an `action`, which the server
+        executes instead of updates. Raise the errors of `enqueue_updates`, and these:
 
         - `RequestRejected` if the request cannot be processed.
         - `RequestIdReused` if another request had the same id.
@@ -330,9 +330,9 @@ class RebaserClient(RevertOperations, StatusOperations):
         - `timeout`: seconds for each request, counted from the moment when it is taken from `requests`.
         - `on_outcome`: called with the outcome of each request when the request is complete.
 
-        The error of an outcome is one of the errors of `enqueue_updates_with_reply`. The call itself raises only the
-        exceptions of `requests` and `on_outcome`, and `UnprocessableError` for an invalid `wait`. If the call ends
-        early, some of the requests may be applied later.
+        The error of an outcome is one of the errors of `enqueue_updates_with_reply`. The call itself raises only
+        `UnprocessableError` for an invalid `wait`, and the exceptions that `requests` or `on_outcome` raise. If the
+        call ends early, some of the requests may be applied later.
         """
         if wait not in MANY_WAITS:
             raise UnprocessableError(f"wait must be 'stored' or 'applied', not {wait!r}", code="invalid_argument")
@@ -355,7 +355,7 @@ class RebaserClient(RevertOperations, StatusOperations):
         """Compute all derived values again, or only those of `function`, and wait until they are up to date.
 
         This is necessary, for example, after the code of a function changed. Values that depend on a recomputed value
-        are computed again only if the recomputed value changed. Raises the errors of `enqueue_updates_with_reply`;
+        are computed again only if the recomputed value changed. Raise the errors of `enqueue_updates_with_reply`;
         `RequestRejected` has the code `nothing_to_recompute` if there is no derived value, or none of `function`.
         """
         return await self.enqueue_updates_with_reply(

@@ -46,7 +46,7 @@ class NotAllowed(RebaserError):  # noqa: N818 - named after a state of the conne
 
 class NotReadyError(TransientError):
     """NATS answers, but the streams of Rebaser are not available. There are three possible causes: no server has
-    created the streams yet, the client has another prefix or NATS account than the servers, or JetStream is not
+    created the streams yet, the client uses a different prefix or NATS account from the servers, or JetStream is not
     available."""
 
     default_code = "not_ready"
@@ -73,8 +73,8 @@ Scope: TypeAlias = Literal["change set", "all"]
 class QueueFull(TransientError):  # noqa: N818 - named after a state of the queue
     """The queue of the change set (`scope` is "change set") or of the installation ("all") is full. Nothing was stored.
 
-    Try again after `retry_after` seconds. This delay grows for as long as the queue stays full, and has jitter, so that
-    callers do not all return at once.
+    Try again after `retry_after` seconds. This delay grows for as long as the queue stays full, and includes a random
+    part, so that callers do not all try again at once.
     """
 
     default_code = "queue_full"
@@ -90,7 +90,7 @@ class QueueFull(TransientError):  # noqa: N818 - named after a state of the queu
 class TooLarge(UnprocessableError):  # noqa: N818 - named after a state of the request
     """The request is larger than the installation accepts. Nothing was stored. Split the request.
 
-    `size` and `limit` are bytes; `limit` is None if NATS refused the request without naming its limit.
+    `size` and `limit` are bytes; `limit` is None if NATS refused the request without stating its limit.
     """
 
     default_code = "too_large"
@@ -155,14 +155,15 @@ class RequestRejected(RebaserError):  # noqa: N818 - named after a state of the 
 
 
 class RequestConflicts(RequestRejected):
-    """Nothing was applied, because the request conflicts with the present content of the change set.
+    """Nothing was applied, because the request conflicts with the current content of the change set.
 
     There are three causes: updates from another change set (`from_change_set`) remove values that do not exist in this
-    one; a revert would take back values that have been edited again; or a branch and its target both edited a value.
+    one; a revert would undo the edits of values that have been edited again; or a branch and its target both edited a
+    value.
 
     `conflicts` has the first 100 values in conflict, each with the reason; for a revert or a branch, also with the
     conflicting definitions. If a request with updates from another change set is sent again, `conflicts` is empty in
-    the second answer. The message always names up to ten values.
+    the second answer. The message always lists up to ten values.
     """
 
     default_code = "conflicts"
@@ -182,8 +183,8 @@ class RequestIdReused(RequestRejected):
 class NewErrors(UnprocessableError):  # noqa: N818 - named after a state of the branch
     """Values are errors in the branch, but not in its target. The branch was not applied.
 
-    `errors` are the faults of these values by id. Values that fail by themselves come first, then values that fail
-    because one of their inputs does.
+    `errors` maps the ids of these values to their faults. Values that fail by themselves come first, then values that
+    fail because one of their inputs does.
     """
 
     default_code = "new_errors"
@@ -194,8 +195,7 @@ class NewErrors(UnprocessableError):  # noqa: N818 - named after a state of the 
 
 
 class UnresolvedConflicts(UnprocessableError):  # noqa: N818 - named after a state of the branch
-    """The branch has conflicts with its target, and was not applied. `RebaserClient.conflicts` returns them.
-
+    """The branch has conflicts with its target, and was not applied. `RebaserClient.conflicts` returns the conflicts.
     `count` is their number.
     """
 
@@ -213,8 +213,8 @@ class UnresolvedConflicts(UnprocessableError):  # noqa: N818 - named after a sta
 class ValueNotReady(RebaserError):  # noqa: N818 - named after a state of the value
     """The value `id` cannot be used now.
 
-    `state` is its state: `stale`, `error` or `unset`; None if it does not exist. `error` is its fault in the state
-    `error`, with the code and the id of the value in which the failure began.
+    `state` is its state: `stale`, `error` or `unset`; None if it does not exist. `error` is its fault if the state is
+    `error`; it has the error code and the id of the value in which the failure began.
     """
 
     default_code = "value_not_ready"

@@ -1,5 +1,5 @@
-"""Sends the log events of `rebaser_client` to the logging that the application configured. If the application did not
-configure logging, the events are dropped.
+"""Sends the log events of `rebaser_client` to the logging system that the application configured. If the application
+did not configure logging, the events are dropped.
 
 If the application configured structlog, events go to structlog, with their fields. Otherwise, events go to the standard
 `logging`, one line for each event, under the logger `rebaser_client`. The log record has the event and its fields as

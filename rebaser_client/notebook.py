@@ -25,7 +25,7 @@ _RESERVED = 2_000  # bytes of `MAX_BYTES` for the caption, the tags of the table
 
 
 class Values(dict[str, Value]):
-    """Values by id. In notebooks, it is displayed as a table."""
+    """A dict of values by id, which notebooks display as a table."""
 
     __slots__ = ()
 
@@ -37,7 +37,7 @@ class Values(dict[str, Value]):
           number, rounded to a double, `text` is the value if it is text, and `json` is any value, exactly.
         - `error_code`, `error_message`, and `error_origin`, the id of the value in which the failure began.
 
-        All are text, except for `number`. What does not apply to a value is null.
+        All columns except `number` contain text. A cell is null if its column does not apply to the value.
         """
         from rebaser_client.arrow import values_table  # noqa: PLC0415 - pyarrow is large
 
@@ -46,7 +46,7 @@ class Values(dict[str, Value]):
     def to_pandas(self) -> "pd.DataFrame":
         """Return a `pandas.DataFrame` with the rows and columns of `to_arrow`.
 
-        Raises `ConfigError` if pandas is not installed.
+        Raise `ConfigError` if pandas is not installed.
         """
         try:
             import pandas as pd  # noqa: PLC0415 - optional
@@ -63,8 +63,8 @@ class Values(dict[str, Value]):
 
 
 def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object]], count: int) -> str:
-    """Return a table with as many of `rows` as fit. `count` is the number of all rows; a note says how many are left
-    out."""
+    """Return an HTML table with as many of `rows` as fit. `count` is the total number of rows; a note below the table
+    says how many are left out."""
     shown: list[str] = []
     room = MAX_BYTES - _RESERVED
     for row in islice(rows, MAX_ROWS):
@@ -106,7 +106,7 @@ def json_text(value: Json) -> str:
 def definition_text(definition: Any) -> str:
     """Return a short text for a definition: the value of a `Set`, or the function of a `Derive` with its inputs.
 
-    None, for a value that does not exist, gives an empty text.
+    If `definition` is None, because the value does not exist, return an empty text.
     """
     match definition:
         case Set(value=value):

@@ -24,8 +24,8 @@ class ClientOptions(Access, total=False):
     - `max_in_flight`: the maximum number of requests that the client stores at the same time (default 256). Further
       requests wait in the order of the calls, and the wait counts towards their timeouts. The option also limits how
       many requests of one `enqueue_many` may be incomplete.
-    - `author`: the author that the log records for the edits of this client (up to 128 characters). A call may name
-      another author. Servers do not verify authors.
+    - `author`: the author that the log records for the edits of this client (up to 128 characters). Each call can
+      specify another author. Servers do not verify authors.
     """
 
     prefix: str
@@ -45,7 +45,7 @@ def access_options(options: ClientOptions) -> Access:
 
 
 def content_type_option(options: ClientOptions) -> ContentType:
-    """Return the content type of requests. Raises `ConfigError` for a content type that servers cannot read."""
+    """Return the content type of requests. Raise `ConfigError` for a content type that servers cannot read."""
     try:
         return ContentType.of(options.get("content_type", CBOR))
     except UnprocessableError as error:
@@ -53,7 +53,7 @@ def content_type_option(options: ClientOptions) -> ContentType:
 
 
 def max_in_flight_option(options: ClientOptions) -> int:
-    """Return the maximum number of requests in flight. Raises `ConfigError` unless it is a positive integer."""
+    """Return the maximum number of requests in flight. Raise `ConfigError` unless it is a positive integer."""
     limit = options.get("max_in_flight", MAX_IN_FLIGHT)
     if type(limit) is not int or limit < 1:
         raise ConfigError(f"max_in_flight must be an integer of 1 or more, not {limit!r}")
@@ -61,7 +61,7 @@ def max_in_flight_option(options: ClientOptions) -> int:
 
 
 def author_option(options: ClientOptions) -> str:
-    """Return the default author of requests. Raises `ConfigError` unless it is a string of at most `MAX_AUTHOR`
+    """Return the default author of requests. Raise `ConfigError` unless it is a string of at most `MAX_AUTHOR`
     characters."""
     author = options.get("author", "")
     if not isinstance(author, str) or len(author) > MAX_AUTHOR:

@@ -1,4 +1,5 @@
-"""Typed references to values: type checkers know the type of a value, and it is checked when it is read or set."""
+"""Typed references to values: type checkers know the type of a value, and the type is checked when the value is read or
+set."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,10 +24,10 @@ class Ref(Generic[T]):
         await client.get("shop", "main", price)  # a float
 
     `type` is `bool`, `int`, `float`, `str`, `list` or `dict`. A type such as `list[float]` tells type checkers the type
-    of the items, which is not checked at run time. An integer is also a `float` if a double represents it exactly; it
-    is converted. Null has none of these types.
+    of the items, which is not checked at run time. An integer is accepted as a `float`, and converted, if a double
+    represents it exactly. Null has none of these types.
 
-    Raises `UnprocessableError` for another type, and for an invalid id.
+    Creating a `Ref` raises `UnprocessableError` if `type` is not one of these types, or if `id` is not valid.
     """
 
     id: str
@@ -45,25 +46,25 @@ class Ref(Generic[T]):
         return get_origin(self.type) or self.type
 
     def set(self, value: T) -> Set:
-        """Return the update that sets the value. Raises `UnprocessableError` if `value` has another type."""
+        """Return the update that sets the value. Raise `UnprocessableError` if `value` has another type."""
         return Set(self.id, cast("JsonInput", self._checked(value)))
 
     def derive(
         self, function: str, inputs: "RefInputs | None" = None, params: Mapping[str, JsonInput] | None = None
     ) -> Derive:
-        """Return the update that defines the value as the result of `function`, as `Derive` does.
+        """Return the `Derive` update that defines the value as the result of `function`.
 
-        Each of `inputs` may be a `Ref`, or what `Derive` accepts. The type of the result is checked when the value is
-        read.
+        Each of `inputs` may be a `Ref`, or anything that `Derive` accepts as an input. The type of the result is
+        checked when the value is read.
         """
         ids = {name: _input(source) for name, source in (inputs or {}).items()}
         return Derive(self.id, function, ids, params or {})
 
     def of(self, value: Value | None) -> T:
-        """Return the value as a `T`; `value` is the value of `id` that a client has read, or None if there is none.
+        """Return `value` as a `T`. `value` is what a client has read for `id`; it is None if there is no such value.
 
-        Raises `ValueNotReady` if there is no value, or it is not up to date, an error, or unset; and
-        `UnprocessableError`, with code `wrong_type`, if it has another type.
+        Raise `ValueNotReady` if the value does not exist, is not up to date, is an error, or is unset. Raise
+        `UnprocessableError`, with code `wrong_type`, if the value has another type.
         """
         if value is None or value.state is not State.OK:
             raise ValueNotReady(self.id, None if value is None else value.state, None if value is None else value.error)

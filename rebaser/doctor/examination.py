@@ -94,7 +94,7 @@ class Examination:
 
 
 async def examine(stores: Stores, key: ChangeSetKey) -> Examination:
-    """Read the log of `key`, and return what is wrong with it. Raises `TransientError` if NATS or the blob store cannot
+    """Read the log of `key`, and return what is wrong with it. Raise `TransientError` if NATS or the blob store cannot
     be reached."""
     return await _Examiner(stores, key).run()
 

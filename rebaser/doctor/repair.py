@@ -20,7 +20,7 @@ FOREVER = 1e12  # seconds; with this retry window, a repair keeps all recorded o
 async def repair(stores: Stores, examination: Examination, owner: str, *, history: bool = True) -> int:
     """Append the repair commit and return its log sequence. For `history`, see `CommitLog`.
 
-    Raises `FencedError` if another writer has appended to the log since it was examined; nothing has changed then.
+    Raise `FencedError` if another writer has appended to the log since it was examined; nothing has changed then.
     """
     key = examination.key
     commits = CommitLog(

@@ -102,7 +102,7 @@ def _blobs(subjects: Subjects) -> str:
 async def missing_rights(connection: Connection, probes: Iterator[Probe]) -> list[str]:
     """Return the operations of `probes` that NATS denies to this user, as `publish to …` or `subscribe to …`.
 
-    Raises `TransientError` if NATS cannot be reached.
+    Raise `TransientError` if NATS cannot be reached.
     """
     denied: list[str] = []
     limiter = anyio.CapacityLimiter(MAX_CONCURRENT)

@@ -14,7 +14,7 @@ _ADDRESS = re.compile(r"(?:(?P<host>[^:\[\]\s/]+|\[[0-9a-fA-F:.]+\])?:)?(?P<port
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return the host and the port in `HOST:PORT`; the default host is the loopback address. Raises `ValueError` if
+    """Return the host and the port in `HOST:PORT`; the default host is the loopback address. Raise `ValueError` if
     `text` has another form."""
     found = _ADDRESS.fullmatch(text)
     if found is None or int(found["port"]) > 65_535:
@@ -23,7 +23,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 async def listen(address: str) -> socket.socket:
-    """Return a socket that listens at `address`, which has the form `HOST:PORT`. Raises `ConfigError` if the address
+    """Return a socket that listens at `address`, which has the form `HOST:PORT`. Raise `ConfigError` if the address
     cannot be used."""
     host, port = parse_address(address)
     try:

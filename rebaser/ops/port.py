@@ -25,9 +25,9 @@ async def ops_port(address: str | None, state: Observed) -> AsyncIterator[int]:
     """Serve HTTP at `address`, which has the form `HOST:PORT`, until the caller leaves the context. A cancellation does
     not stop the server before that.
 
-    Yields the port. If `address` is None, nothing is served, and the port is 0.
+    Yield the port. If `address` is None, nothing is served, and the port is 0.
 
-    Raises `ConfigError` if the address cannot be used, or if the packages are not installed.
+    Raise `ConfigError` if the address cannot be used, or if the packages are not installed.
     """
     if address is None:
         yield 0

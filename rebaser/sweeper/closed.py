@@ -46,7 +46,7 @@ class ClosedChangeSets:
         """Request the deletion of each of `closed` that is old enough at `now_ns` (Unix ns); return their number.
 
         NATS may refuse a request because the queue is full, or because servers may not send requests. The next sweep
-        then tries again. Raises `TransientError` if NATS does not answer.
+        then tries again. Raise `TransientError` if NATS does not answer.
         """
         if not self._closed_for:
             return 0

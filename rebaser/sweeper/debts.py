@@ -50,7 +50,7 @@ class DebtTracker:
         """Return the change sets that need an owner, as `ws.cs`.
 
         The first call reads the headers of one commit per change set. Later calls read only the headers of newer
-        commits. Raises `TransientError` if NATS does not answer.
+        commits. Raise `TransientError` if NATS does not answer.
         """
         info = await self._js.stream_info(self._subjects.commits_stream)
         if info.created != self._created or info.last_sequence < self._read:

@@ -63,7 +63,7 @@ class OldHistory:
     async def purge(self) -> int:
         """Continue the current round, or begin one that is due. Return the number of purged messages.
 
-        The cost of a call is bounded, even if there are many logs. Raises `TransientError` if NATS does not answer.
+        The cost of a call is bounded, even if there are many logs. Raise `TransientError` if NATS does not answer.
         """
         info = await self._info()
         if not info.last_time:

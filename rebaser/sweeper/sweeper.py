@@ -107,7 +107,7 @@ class Sweeper:
                         await self._unpin()
 
     async def sweep(self) -> int:
-        """Publish the missing tasks; return their number. Raises `TransientError` if NATS does not answer."""
+        """Publish the missing tasks; return their number. Raise `TransientError` if NATS does not answer."""
         subjects = self._subjects
         # Requests are read before tasks: a task that a client publishes in between is then not published again.
         waiting = await self._names(subjects.requests_stream, f"{subjects.root}.requests.", "")

@@ -47,7 +47,7 @@ class UnroutableMessages:
     async def move(self) -> int:
         """Move unroutable messages out of the stream of requests, about `MAX_MOVED` at most; return their number.
 
-        Raises `TransientError` if NATS does not answer.
+        Raise `TransientError` if NATS does not answer.
         """
         stream = self._subjects.requests_stream
         info = await self._js.stream_info(stream)

@@ -50,13 +50,13 @@ def check_function(
     `params`. A function that raises an exception, or returns something that cannot be stored, gives a value in the
     state `error`, with its code and message.
 
-    Raises `AssertionError` if the results for a case differ in value or in type (`1`, `1.0` and `true` differ):
+    Raise `AssertionError` if the results for a case differ in value or in type (`1`, `1.0` and `true` differ):
 
     - between two calls with the same arguments,
     - between a call for one value and a call for many, in which the case occurs alone, or together with the others, in
       any order. If `vector` fails for values that can be computed one by one, that is an error, too.
 
-    Raises `UnprocessableError` if an input or a param is not JSON, and `ValueError` if a built-in function has the
+    Raise `UnprocessableError` if an input or a param is not JSON, and `ValueError` if a built-in function has the
     same name.
     """
     made = function if isinstance(function, Function) else Function(name=_NAME, call=function)

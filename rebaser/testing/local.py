@@ -47,7 +47,7 @@ class LocalRebaser:
     def settle(self, workspace: str, change_set: str, *, timeout: float = 60.0) -> None:
         """Return when all requests sent so far are decided, and all derived values are up to date.
 
-        Sends an empty request, which is decided after the others. Raises `UnprocessableError` if there is no such
+        Sends an empty request, which is decided after the others. Raise `UnprocessableError` if there is no such
         change set, and `RequestTimeout` after `timeout` seconds.
         """
         if not self.client.exists(workspace, change_set):
@@ -78,7 +78,7 @@ def local_rebaser(
     - `settings`: settings of `rebaser serve`, under their names in `rebaser.settings.Settings`. `shutdown_grace` is 1 s
       by default.
 
-    Environment variables are ignored, including those that turn on traces. Raises `ConfigError` for an unknown or
+    Environment variables are ignored, including those that turn on traces. Raise `ConfigError` for an unknown or
     invalid setting, and if a server cannot start.
     """
     with ExitStack() as stack:

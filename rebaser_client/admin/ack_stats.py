@@ -1,4 +1,4 @@
-"""Computes statistics about the acks of tasks, from the samples that nats-server publishes."""
+"""Computes statistics about task acks from the ack samples that nats-server publishes."""
 
 import statistics
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ class TaskAcks:
     - `ack_wait`: the seconds after which NATS redelivers a task without an ack.
 
     A server holds a task for as long as it owns the change set, and sends a progress ack every third of the ack wait.
-    So latencies normally stay below that third. A latency near the ack wait means that the server nearly lost the task
-    to another server.
+    The latencies therefore normally stay below a third of the ack wait. A latency near the ack wait means that the
+    server nearly lost the task to another server.
     """
 
     seconds: float

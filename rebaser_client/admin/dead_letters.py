@@ -2,7 +2,7 @@
 
 Invariant: a redrive deletes the dead letter only after NATS has confirmed that the request is stored again, and after
 its task is published. After a crash in between, the dead letter can be redriven a second time. The second redrive
-changes nothing, because the log has the outcome of the first redrive.
+changes nothing, because the log already has the outcome of the request.
 """
 
 from collections.abc import AsyncIterator
@@ -46,9 +46,9 @@ class DeadLetterBox:
     ) -> AsyncIterator[DeadLetter]:
         """Yield the dead letters that match all given arguments, oldest first.
 
-        `after` is the `sequence` of the last dead letter of an earlier call, to continue behind it.
+        To continue an earlier call, pass the `sequence` of its last dead letter as `after`.
 
-        Dead letters that arrive during the iteration may be included. Raises `UnprocessableError` for an invalid name.
+        Dead letters that arrive during the iteration may be included. Raise `UnprocessableError` for an invalid name.
         """
         tokens = ["*" if name is None else check_token(name, "name") for name in (workspace, change_set)]
         subject = ".".join((self._subjects.root, "dlq", *tokens))
@@ -60,14 +60,15 @@ class DeadLetterBox:
                 yield letter
 
     async def get(self, sequence: int) -> DeadLetter | None:
-        """Return the dead letter with this sequence; None if it is gone."""
+        """Return the dead letter with this sequence, or None if it no longer exists."""
         stored = await self._js.get(self._subjects.dlq_stream, sequence)
         return None if stored is None else self._letter(stored)
 
     async def payload(self, letter: DeadLetter, *, max_bytes: int = MAX_BLOB) -> bytes | None:
         """Return the payload of the request, if necessary from the blob store; None if the dead letter is gone.
 
-        Raises `UnprocessableError` with code `too_large` for a blob of more than `max_bytes`, and `BlobMissing`.
+        Raise `UnprocessableError`, with code `too_large`, for a blob of more than `max_bytes`, and `BlobMissing` if the
+        blob does not exist.
         """
         stored = await self._js.get(self._subjects.dlq_stream, letter.sequence)
         if stored is None:
@@ -79,10 +80,10 @@ class DeadLetterBox:
     async def redrive(self, letter: DeadLetter) -> bool:
         """Append the request to the queue of its change set, with its original id, and drop the dead letter.
 
-        Returns False, and sends nothing, if the dead letter is gone. Raises `QueueFull` if the queue is full.
+        Return False, and sends nothing, if the dead letter is gone. Raise `QueueFull` if the queue is full.
 
-        If servers could not read the request, its id is `@…`, or was taken from its header `Nats-Msg-Id`. Redriving
-        such a request helps only once servers can read it.
+        A request that servers could not read has an id that begins with `@`, or one from its header `Nats-Msg-Id`.
+        Redriving such a request helps only once servers can read it.
         """
         payload = await self.payload(letter)
         if payload is None:

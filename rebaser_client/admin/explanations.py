@@ -42,8 +42,8 @@ from rebaser_core.messages.dead_letter import read_letter
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import NANOS, TASKS_CONSUMER
 
-# The codes of reasons that may be false: they are also found if a server starts or stops owning the change set while
-# the facts are gathered. So if one of them is found, the facts are gathered a second time.
+# The codes of reasons that may be false alarms, because a server started or stopped owning the change set while the
+# facts were gathered. If one of these reasons is found, the facts are gathered a second time.
 UNSURE = ("lease_running_out", "working", "not_published")
 CONFIRM = 0.3  # seconds until the facts are gathered a second time
 
@@ -57,7 +57,7 @@ class Explanation:
 
     @property
     def waits(self) -> bool:
-        """Whether requests or derived values of the change set wait."""
+        """Whether requests or derived values of the change set are waiting to be processed."""
         return any(reason.waits for reason in self.reasons)
 
     def _repr_html_(self) -> str:
@@ -68,9 +68,10 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedValue:
-    """The explanation of a value. `blame` tells who last defined it.
+    """The explanation of a value. `blame` says who last defined the value.
 
-    If the value is stale or an error because of another value that exists, `origin` tells who last defined that value.
+    If the value is stale or an error because of another value that exists, `origin` says who last defined that other
+    value.
     """
 
     value: ValueExplanation
@@ -93,7 +94,7 @@ class ExplainedValue:
 
 
 class Explainer:
-    """Explains change sets of one installation. `branch` reads the `BranchInfo` of a change set."""
+    """Explains why change sets of one installation wait. `branch` reads the `BranchInfo` of a change set."""
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ class Explainer:
     async def explain(self, key: ChangeSetKey) -> Explanation:
         """Explain why the change set `key` waits.
 
-        Raises `ApiError` if the streams do not exist, and `NotAllowed` if NATS refuses a call.
+        Raise `ApiError` if the streams do not exist, and `NotAllowed` if NATS refuses a call.
         """
         reasons: tuple[WaitReason, ...] = ()
         for pause in (0.0, CONFIRM):
@@ -125,7 +126,7 @@ class Explainer:
         return Explanation(facts, reasons)
 
     async def facts(self, key: ChangeSetKey) -> ChangeSetFacts:
-        """Gather the facts about `key`. Raises the errors of `explain`."""
+        """Gather the facts about `key`. Raise the errors of `explain`."""
         servers: list[ServerInfo] = []
 
         async def ask() -> None:
@@ -217,7 +218,7 @@ class Explainer:
         )
 
     async def _checkpoint_problem(self, commit: Commit) -> str:
-        """Return why the checkpoint that `commit` names cannot be read; empty if it exists.
+        """Return why the checkpoint that `commit` refers to cannot be read, or an empty string if its blob exists.
 
         The content of the checkpoint is not read.
         """

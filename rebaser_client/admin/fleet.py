@@ -38,7 +38,7 @@ class ActiveChangeSet:
       commit does not tell.
     - `commits_per_second`: the rate since the previous call of `FleetState.look`.
     - `waiting`: the seconds for which its queue has had requests without a new commit; 0 if the queue is empty.
-    - `problem`: the reason why the newest message of its log cannot be read; empty if it can.
+    - `problem`: the reason why the newest message of its log cannot be read; empty if the message can be read.
     """
 
     workspace: str
@@ -61,8 +61,8 @@ class ActiveChangeSet:
 
     @property
     def activity(self) -> Activity:
-        """The most urgent activity of the change set. Requests without progress are more urgent than those with
-        progress."""
+        """The most urgent activity of the change set. Requests that make no progress are more urgent than requests that
+        do."""
         if self.problem:
             return "unreadable"
         if self.pending and not self.commits_per_second:
@@ -76,7 +76,8 @@ class ActiveChangeSet:
 
 @dataclass(frozen=True, slots=True)
 class FleetView:
-    """The activity of an installation at the time `at` (Unix seconds). Rates are those of the last `seconds` seconds.
+    """The activity of an installation at the time `at` (Unix seconds). Rates are averages over the last `seconds`
+    seconds.
 
     - `change_sets`: the active change sets of the observed workspace. `total`: the number of all its change sets.
     - `requests`: the number of requests in the queues of all workspaces, including decided requests that are not
@@ -126,7 +127,7 @@ class _Log:
 
 
 class FleetState:
-    """The facts about the change sets of an installation that are kept between the calls of `look`."""
+    """Keeps the facts about an installation's change sets from one call of `look` to the next."""
 
     def __init__(self) -> None:
         self._logs: dict[ChangeSetKey, _Log] = {}
@@ -178,7 +179,7 @@ class FleetState:
         tasks: Mapping[ChangeSetKey, int],
         updates: Mapping[ChangeSetKey, UpdateInfo],
     ) -> Look:
-        """Return the present activity.
+        """Return the current activity.
 
         `now` is the time of a monotonic clock. `seconds` is the time since the previous call; 0 in the first call.
         """

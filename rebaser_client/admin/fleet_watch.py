@@ -55,12 +55,12 @@ class FleetWatch:
             await consumer.__aexit__(kind, error, trace)
 
     async def look(self, asked: ChangeSetKey | None = None) -> FleetView:
-        """Return the present activity. Rates are measured since the previous call; in the first call, they are 0.
+        """Return the current activity. Rates are averages since the previous call; in the first call, they are 0.
 
         If `asked` is given, the servers also report on this change set (`ServerInfo.about`). The call takes at least
-        half a second, because servers have that time to answer.
+        half a second, which is the time that servers have to answer.
 
-        Raises `RebaserError` if NATS does not answer or refuses a call. The next call then tries again.
+        Raise `RebaserError` if NATS does not answer or refuses a call. The next call then tries again.
         """
         found: dict[str, Any] = {}
 

@@ -58,7 +58,7 @@ async def ensure_topology(
     """Create missing streams and consumers, and update existing ones.
 
     `lost` maps the name of each stream that disappeared to the sequence of the newest message that was seen in it. The
-    new stream starts after that sequence. Raises `ConfigError` if an existing stream or consumer cannot be updated as
+    new stream starts after that sequence. Raise `ConfigError` if an existing stream or consumer cannot be updated as
     needed.
     """
     lost = lost or {}
@@ -76,7 +76,7 @@ async def ensure_topology(
 async def retire_old_sweep(js: JetStream, subjects: Subjects) -> bool:
     """Remove the consumer and the message with which earlier releases elected the sweeper.
 
-    Returns False, and removes nothing, if a server of an earlier release still uses the consumer. That server then
+    Return False, and removes nothing, if a server of an earlier release still uses the consumer. That server then
     sweeps in addition to the elected server, which does no harm.
     """
     try:

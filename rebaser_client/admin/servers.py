@@ -52,8 +52,8 @@ class ServerInfo:
     - `ready`: whether all streams that the server needs exist. `losses`: the streams that disappeared while it ran, and
       the kind of data in each.
     - `functions`: the names of the functions that the server can compute. `signatures`: their signatures, by name.
-    - `about`: its report on the change set that the ping named; None if the ping named no change set, or if the release
-      of the server is too old.
+    - `about`: its report on the change set that the ping asked about; None if the ping did not ask about a change set,
+      or if the server's release is too old.
     """
 
     id: str

@@ -39,8 +39,8 @@ class ChangeSetStatus:
     - `debt`: whether derived values have to be updated. `update`: the update that is running, if it takes long.
     - `owner`: the id of the server that stored the newest commit; empty if that is unknown. `errors`: the number of
       values whose newest result is an error, even if the result is stale; None if the newest commit does not tell.
-    - `problem`: the reason why the newest message of its log cannot be read; empty if it can. A damaged payload is not
-      found, because only headers are read; `rebaser explain` finds it.
+    - `problem`: the reason why the newest message of its log cannot be read; empty if the message can be read. A
+      damaged payload is not detected, because only headers are read; `rebaser explain` detects it.
     """
 
     workspace: str

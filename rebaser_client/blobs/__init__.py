@@ -1,10 +1,10 @@
 """Content-addressed blob stores, for checkpoints, and for updates and deltas that are too large for a message.
 
 `store` defines the protocol of blob stores. `nats` implements it on JetStream, and `object_store` on a folder or a
-cloud store; `open_blobs` chooses one of them. `trash` defines the protocol for garbage collection, which `nats_trash`
-implements for NATS. `description` reads the descriptions of blobs in NATS. The client, the log reader and the server
-use this package. Within Rebaser, it imports only `rebaser_core` and, from `rebaser_client`, `jetstream`, `logs`,
-`backoff` and `task_groups`.
+cloud store; `open_blobs` opens either kind of store. `trash` defines the protocol for garbage collection, which
+`nats_trash` implements for NATS. `description` reads the descriptions of blobs in NATS. The client, the log reader and
+the server use this package. Within Rebaser, it imports only `rebaser_core` and, from `rebaser_client`, `jetstream`,
+`logs`, `backoff` and `task_groups`.
 """
 
 from typing import TYPE_CHECKING
@@ -31,21 +31,21 @@ __all__ = [
 
 
 def open_collectable(url: str | None, js: JetStream, bucket: str) -> CollectableBlobs:
-    """Open the store as `open_blobs` does, but return it with the methods for garbage collection."""
+    """Open the store like `open_blobs`, but return it with the methods for garbage collection."""
     return JetStreamTrash(js, bucket) if url is None else open_object_store(url)
 
 
 def open_blobs(url: str | None, js: JetStream, bucket: str) -> BlobStore:
     """Open the store at `url` (file://, s3://, gs://, az://), or the store in NATS if `url` is None.
 
-    `bucket` is the name of the bucket for the blobs in NATS. Raises `ConfigError` for an invalid URL, or if a package
+    `bucket` is the name of the bucket for the blobs in NATS. Raise `ConfigError` for an invalid URL, or if a package
     that the store needs is not installed.
     """
     return JetStreamBlobs(js, bucket) if url is None else open_object_store(url)
 
 
 def open_object_store(url: str) -> "ObjectStoreBlobs":
-    """Open the store at `url`. Raises the errors of `open_blobs`."""
+    """Open the store at `url`. Raise the errors of `open_blobs`."""
     try:
         from rebaser_client.blobs.object_store import ObjectStoreBlobs  # noqa: PLC0415 - imports obstore, which is large
     except ModuleNotFoundError as error:

@@ -23,7 +23,8 @@ _NUID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class Description:
     """The description of a blob: a message whose subject contains the address of the blob.
 
-    - `raw`: the content of the message. `nuid`: the name of the chunks. `size`: the size of the blob in bytes.
+    - `raw`: the content of the message. `nuid`: the unique id in the subject of the blob's chunks. `size`: the size of
+      the blob in bytes.
     - `sequence` and `stored`: the stream sequence of the message, and the Unix time when it was stored.
     - `trashed`: whether the blob is in the trash. The chunks of such a blob are still stored.
     """
@@ -40,7 +41,7 @@ class Description:
     def read(cls, address: str, sequence: int, stored: float, data: bytes) -> "Description | None":
         """Parse the description of the blob at `address`. Return None if the blob was deleted.
 
-        Raises `BlobCorrupt` if the description is damaged.
+        Raise `BlobCorrupt` if the description is damaged.
         """
         try:
             raw = json.loads(data) if len(data) <= MAX_DESCRIPTION else None
@@ -74,7 +75,7 @@ def stored_at(stored: StoredMessage) -> float:
 
 
 def digest_of(address: str) -> str:
-    """Return the hash in `address`, in the form in which descriptions contain it."""
+    """Return the hash in `address`, in the encoding that descriptions use."""
     return "SHA-256=" + base64.urlsafe_b64encode(bytes.fromhex(address.partition(":")[2])).decode()
 
 

@@ -1,7 +1,7 @@
 """Measures how long ago a blob was stored, or its address was read in a message.
 
-Some time after a blob was stored, garbage collection removes the blob unless a message names it. So the message must be
-sent before that time.
+Some time after a blob was stored, garbage collection removes the blob unless a message refers to it. The message must
+therefore be sent before that time.
 
 Invariant: the measured age is never less than the real age. The measured age includes the time while the machine slept
 or the process was stopped, and does not shrink when the wall clock is set back.
@@ -27,7 +27,7 @@ class Freshness:
 
     @property
     def lasts(self) -> bool:
-        """Whether a message may still name blobs that were stored after the stopwatch was started."""
+        """Whether a message may still refer to blobs that were stored after the stopwatch was started."""
         return self.age <= garbage.FRESH_FOR
 
 
@@ -36,4 +36,4 @@ def boot_time() -> float:
     return time.clock_gettime(_BOOT_CLOCK)
 
 
-_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # on macOS, CLOCK_MONOTONIC counts sleep, too
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # on macOS, CLOCK_MONOTONIC includes sleep

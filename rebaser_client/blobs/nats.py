@@ -1,12 +1,12 @@
 """Blobs in NATS, in the layout of the NATS object store (ADR-20), so that NATS tools can read them.
 
 Invariants: each put writes its chunks under a new name and never changes them, so readers and writers of the same
-content cannot harm each other. Chunks are read back while they are written. The description is published after all
-chunks are stored, and NATS confirms it. A put that failed removes only its own chunks.
+content cannot interfere with each other. Chunks are read back while they are written. The description is published
+after all chunks are stored, and NATS confirms it. A put that failed removes only its own chunks.
 
 The age of a blob is the age of its description. A put that finds an old blob publishes the description again. A get
-that finds the blob in the trash publishes its earlier description again. Both do so on condition that no other client
-has replaced the description meanwhile (see `nats_trash`).
+that finds the blob in the trash publishes its earlier description again. Both publish only if no other client has
+replaced the description meanwhile (see `nats_trash`).
 """
 
 import base64
@@ -30,8 +30,8 @@ from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 
 log = get_logger(__name__)
 
-CHUNK = 128 * 1024  # bytes of a chunk, as in ADR-20
-READ = 16  # chunks that are compared before other tasks run; this takes about a millisecond
+CHUNK = 128 * 1024  # the chunk size in bytes, as in ADR-20
+READ = 16  # number of chunks that are compared before other tasks run; this takes about a millisecond
 ROLLUP = {"Nats-Rollup": "sub"}
 TRIES = 5
 PUT_RETRY = 0.05  # seconds before the second attempt; doubled each time
@@ -137,8 +137,8 @@ class JetStreamBlobs:
         try:
             await self._store(subject, data)
         except BaseException:
-            # No description names these chunks yet. If publishing the description fails below, the chunks stay, because
-            # NATS may have stored the description.
+            # No description refers to these chunks yet. If publishing the description fails below, the chunks stay,
+            # because NATS may have stored the description.
             self._js.connection.spawn(self._remove, subject)
             raise
         await self._publish_description(address, json.dumps(description).encode())
@@ -169,12 +169,12 @@ class JetStreamBlobs:
     async def _compare(self, consumer: OrderedConsumer, data: bytes, written: anyio.Event) -> None:
         """Return once all of `data` has been read back, chunk by chunk.
 
-        Raises `BlobCorrupt` for a chunk that differs, and `BlobMissing` if all chunks are `written`, but some of them
+        Raise `BlobCorrupt` for a chunk that differs, and `BlobMissing` if all chunks are `written`, but some of them
         do not arrive.
         """
         offset = 0
         while offset < len(data):
-            complete = written.is_set()  # read before the wait, so that a full wait follows the last ack
+            complete = written.is_set()  # read before the wait, so that at least one full wait follows the last ack
             with anyio.move_on_after(SILENCE) as silence:
                 await consumer.wait()
             if silence.cancelled_caught and complete:
@@ -188,7 +188,7 @@ class JetStreamBlobs:
     async def _publish_description(self, address: str, description: bytes) -> None:
         """Publish the description, and retry until NATS confirms it. Each attempt stores the same content.
 
-        Raises the error of the last attempt.
+        Raise the error of the last attempt.
         """
         backoff = Backoff(DESCRIPTION_RETRY)
         for attempt in range(1, TRIES + 1):

@@ -1,7 +1,7 @@
 """The trash of the blob store in NATS: blobs whose chunks are kept, but whose descriptions are marked as deleted.
 
 Invariants: a description is replaced only if it is still the newest description of the blob, so a blob that is stored
-again meanwhile is kept. Chunks are removed only after the description that names them has been replaced.
+again meanwhile is kept. Chunks are removed only after the description that refers to them has been replaced.
 """
 
 import base64
@@ -23,7 +23,7 @@ from rebaser_core.blobs.garbage import StoredBlob
 log = get_logger(__name__)
 
 SILENCE = 1.0  # seconds without a description, after which the reader asks NATS whether there are more
-CHUNK = 512  # descriptions that are read before other tasks run
+CHUNK = 512  # number of descriptions that are read before other tasks run
 
 
 class JetStreamTrash(JetStreamBlobs):

@@ -3,9 +3,9 @@
 Invariants: a blob appears completely or not at all. A blob that exists, is intact and was stored recently is not
 written again. The error texts of a store are not shown, because they may contain signed URLs.
 
-Garbage collection first moves a blob to the folder `trash/`, and later deletes it from there. These stores cannot
-delete an object on condition that it is unchanged. So a blob may be moved to the trash although a message names it
-again. Therefore, a get that does not find a blob looks in the trash, and moves the blob back.
+Garbage collection first moves a blob to the folder `trash/`, and later deletes it from there. These stores cannot make
+a deletion depend on whether the object is unchanged, so a blob may be moved to the trash although a new message refers
+to it. For this reason, a get that does not find a blob also looks in the trash, and moves the blob back.
 """
 
 import os
@@ -44,8 +44,8 @@ RETRY = {"max_retries": 5, "retry_timeout": timedelta(seconds=BOUND / 2)}
 class ObjectStoreBlobs:
     """A `BlobStore` at `url`: file:///folder, s3://bucket/prefix, gs://…, az://….
 
-    Credentials are read from the standard places of each cloud, such as environment variables. Raises `ConfigError` for
-    a URL that cannot be used.
+    Credentials are read from the standard places of each cloud, such as environment variables. The constructor raises
+    `ConfigError` for a URL that cannot be used.
     """
 
     def __init__(self, url: str) -> None:
@@ -102,7 +102,7 @@ class ObjectStoreBlobs:
         return True
 
     async def _read(self, address: str, max_bytes: int) -> tuple[bytes, datetime]:
-        """Return the content of the blob, and the time when it was stored. If it is in the trash, take it out."""
+        """Return the content of the blob, and the time when it was stored. If the blob is in the trash, take it out."""
         path = path_of(check_address(address))
         try:
             try:
@@ -171,9 +171,9 @@ class ObjectStoreBlobs:
             return False
 
     async def _move(self, source: str, target: str) -> bool:
-        """Copy the object at `source` to `target`, then delete it. Raises `FileNotFoundError` if it does not exist."""
+        """Move the object at `source` to `target`. Raise `FileNotFoundError` if there is no object at `source`."""
         # A copy made by the store may keep the modification time of its source, but a blob in the trash needs the time
-        # when it was moved there. So the content is read and written again.
+        # when it was moved there. The content is therefore read and written again.
         stored = await _bounded(obstore.get_async(self._store, source), "read")
         data = await _bounded(stored.bytes_async(), "read")
         await _bounded(obstore.put_async(self._store, target, data, use_multipart=False), "written")
@@ -210,7 +210,8 @@ def _version(found: Any) -> str:
 
 
 async def _bounded(operation: Awaitable[T], participle: str) -> T:
-    """Return the result of `operation`. Raises `TransientError` after `BOUND` seconds, and for errors of the store.
+    """Return the result of `operation`. Raise `TransientError` if it takes longer than `BOUND` seconds, or if the store
+    reports an error.
 
     `participle` names the operation in the error text, for example `read`. `FileNotFoundError`, `AlreadyExistsError`
     and `NotSupportedError` are raised unchanged, because callers handle them.

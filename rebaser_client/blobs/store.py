@@ -32,21 +32,22 @@ class BlobStore(Protocol):
     """A content-addressed store. An address has the form `sha256:<hex>`. Sizes are in bytes."""
 
     async def put(self, data: bytes) -> str:
-        """Store `data`, read it back, and return its address. Raises `TransientError` if that fails."""
+        """Store `data`, read it back, and return its address. Raise `TransientError` if that fails."""
         ...
 
     async def has(self, address: str) -> bool:
         """Return whether the blob is stored, without reading its content. If the blob is in the trash, take it out.
 
-        Raises `TransientError` if the store is not available.
+        Raise `TransientError` if the store is not available.
         """
         ...
 
     async def get(self, address: str, *, max_bytes: int = MAX_BLOB) -> bytes:
         """Return the blob at `address`.
 
-        Raises `UnprocessableError` for an invalid address (code `invalid_address`) or a blob larger than `max_bytes`
-        (`too_large`), `BlobMissing`, `BlobCorrupt`, or `TransientError` if the store is not available.
+        Raise `UnprocessableError` for an invalid address (code `invalid_address`) or a blob larger than `max_bytes`
+        (`too_large`), `BlobMissing` if there is no blob, `BlobCorrupt` if the blob is damaged, or `TransientError` if
+        the store is not available.
         """
         ...
 

@@ -128,19 +128,19 @@ class BlockingRebaserClient(_Blocking[RebaserClient]):
     @classmethod
     @contextmanager
     def connect(cls, url: str = DEFAULT_URL, **options: Unpack[ClientOptions]) -> Generator[Self, None, None]:
-        """Connect as `RebaserClient.connect` does, for as long as the body runs."""
+        """Connect like `RebaserClient.connect`, until the `with` block ends."""
         client = cls.open(url, **options)
         try:
             yield client
         except BaseException:
-            with suppress(Exception):  # the exception of the body is raised instead of an error of `close`
+            with suppress(Exception):  # the body's exception takes precedence over an error in `close`
                 client.close()
             raise
         client.close()
 
     @classmethod
     def open(cls, url: str = DEFAULT_URL, **options: Unpack[ClientOptions]) -> Self:
-        """Connect as `connect` does, without a context manager. The caller closes the client with `close`."""
+        """Connect like `connect`, but without a context manager. The caller closes the client with `close`."""
         portal = Portal()
         try:
             return cls(portal, portal.call(lambda: RebaserClient.open(url, **options)))

@@ -42,7 +42,7 @@ class Portal:
         """
         portal, self._portal = self._portal, None
         if portal is not None and self._pid == os.getpid() and not sys.is_finalizing():
-            # Without the cancellation, the event loop would wait for iterations whose items may never be read.
+            # Without this, the event loop would wait for iterations whose items may never be read.
             for iteration in tuple(self._iterations):
                 iteration.cancel()
             self._provider.__exit__(None, None, None)
@@ -53,7 +53,7 @@ class Portal:
         return self._portal is None or self._pid != os.getpid()
 
     def start(self, call: Callable[[], Awaitable[T]]) -> "Future[T]":
-        """Start `call` on the event loop. Raises `ClientClosedError` after `close` and in a forked child."""
+        """Start `call` on the event loop. Raise `ClientClosedError` after `close` and in a forked child."""
         if self._pid != os.getpid():
             raise ClientClosedError("this client belongs to the parent process; connect again after a fork")
         if self._portal is None:
@@ -63,7 +63,7 @@ class Portal:
         return self._portal.start_task_soon(call)
 
     def start_iteration(self, call: Callable[[], Awaitable[None]]) -> "Future[None]":
-        """Start `call` as `start` does; `close` cancels the call if it is still running."""
+        """Start `call` like `start`. If the call is still running when `close` is called, `close` cancels it."""
         future = self.start(call)
         self._iterations.add(future)
         future.add_done_callback(self._iterations.discard)

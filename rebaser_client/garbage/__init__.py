@@ -1,4 +1,4 @@
-"""Reads, for garbage collection, every blob address that a stored message names (`references`).
+"""Finds, for garbage collection, every blob address in the stored messages (`references`).
 
 The server, the Spark data source and the command line use this package. Within Rebaser, it imports `rebaser_core` and,
 from `rebaser_client`, `blobs`, `jetstream` and `logs`.

@@ -1,9 +1,9 @@
-"""Reads every blob address that a stored message names: commits, queued requests, dead letters.
+"""Finds every blob address in the stored messages: commits, queued requests and dead letters.
 
 Addresses move from message to message: from a dead letter to a request, from a request to a commit, from a commit to a
-later commit. So dead letters are read before requests, requests before commits, and commits in stream order, up to the
-end of the log at the moment when the reader reaches it. Therefore, if some message names a blob at every moment, the
-reader finds the blob in at least one message.
+later commit. For this reason, dead letters are read before requests, requests before commits, and commits in stream
+order, up to the end of the log at the moment when the reader reaches it. As long as there is always some message that
+refers to a blob, the reader finds the blob in at least one message.
 
 Invariant: all addresses in the messages that were read are returned. Requests, dead letters and messages of other
 programs are searched for addresses even if they cannot be decoded. If a commit, a checkpoint or a list of addresses
@@ -38,14 +38,14 @@ from rebaser_core.streams.subjects import Subjects
 log = get_logger(__name__)
 
 SILENCE = 1.0  # seconds without a message, after which the reader asks NATS whether there are more
-CHUNK = 512  # messages that are read before other tasks run
-NAMES_BLOBS = 3  # the first version of commits that name all of their blobs in a header
+CHUNK = 512  # number of messages that are read before other tasks run
+NAMES_BLOBS = 3  # the first version of commits with a header that lists all of their blobs
 _ESCAPED = re.compile(rb"\\u00([0-7][0-9a-fA-F])")  # an ASCII character that is escaped in JSON
 
 
 @record
 class Reference:
-    """The first message that was found to name the blob at `address`.
+    """The first message in which the address of a blob was found.
 
     `message` is the type of the message: `commit`, `request` or `dead_letter`. `sequence` and `subject` are the stream
     sequence and the subject of the message.
@@ -129,7 +129,7 @@ class ReferenceReader:
                 await lowlevel.checkpoint()
 
     async def _in_commit(self, message: Message, checkpoints: set[str]) -> set[str]:
-        """Return the addresses that a message of a log names.
+        """Return the addresses in a message of a log.
 
         `checkpoints` are the addresses of the checkpoints that were read before. This method adds the addresses of the
         checkpoints that it reads.
@@ -163,7 +163,7 @@ class ReferenceReader:
         return find_addresses(newest) | {part.address for part in open_checkpoint(newest, address).before}
 
     async def _in_request(self, message: Message) -> set[str]:
-        """Return the addresses that a request or a dead letter names."""
+        """Return the addresses in a request or a dead letter."""
         found = _find(message.data)
         payload = message.headers.get(PAYLOAD_ADDRESS)
         if payload is not None and is_address(payload):
@@ -194,7 +194,7 @@ def _is_commit(message: Message) -> bool:
 
 @contextmanager
 def _explained(message: Message) -> Iterator[None]:
-    """Extend the errors in the body of a `with` block: say which commit cannot be read, and what to do."""
+    """Add to errors in the `with` block which commit cannot be read, and what to do about it."""
     which = f"commit {message.stream_sequence} on {message.subject} may need blobs that this program cannot find"
     try:
         yield

@@ -75,7 +75,7 @@ class ApiCalls:
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - see Connection.request
     ) -> dict[str, Any]:
-        """Call the API and return the answer. `subject` does not have the prefix of the API. Raises `ApiError`."""
+        """Call the API and return the answer. `subject` does not have the prefix of the API. Raise `ApiError`."""
         payload = b"" if body is None else json.dumps(body).encode()
         async with call_slot():
             message = await self.connection.request(self.prefix + subject, payload, timeout=timeout or self._timeout)
@@ -107,7 +107,7 @@ def call_slot() -> asyncio.Semaphore:
 
 
 def parse_answer(message: Msg) -> dict[str, Any]:
-    """Parse an answer of the API. Raises `ApiError` if the server refused the call."""
+    """Parse an answer of the API. Raise `ApiError` if the server refused the call."""
     try:
         content = from_json(message.data)  # this runs for every publish, and takes a fifth of the time of json.loads
     except ValueError:

@@ -154,7 +154,7 @@ class JetStream(JetStreamApi):
             yield StreamInfo.of(info)
 
     async def ensure_stream(self, config: Mapping[str, Any], beginning: Mapping[str, Any] | None = None) -> None:
-        """Create the stream, or update the fields in `config`. Raises `ConfigError` if the server refuses the change.
+        """Create the stream, or update the fields in `config`. Raise `ConfigError` if the server refuses the change.
 
         Fields that `config` does not contain stay unchanged. `beginning` contains additional fields, which are used
         only if the stream is created.
@@ -175,12 +175,12 @@ class JetStream(JetStreamApi):
 
         If the consumer exists with the same configuration, it is returned. If it exists with another configuration,
         this method raises `ApiError` (error 10148). If `pedantic` is true, the server refuses values that it would
-        otherwise correct silently. Raises `ConfigError` for priority groups that ADR-42 forbids.
+        otherwise correct silently. Raise `ConfigError` for priority groups that ADR-42 forbids.
         """
         return Consumer(self, await self.put_consumer(stream, config, "create", pedantic=pedantic, timeout=timeout))
 
     async def update_consumer(self, stream: str, config: Mapping[str, Any], *, pedantic: bool = False) -> Consumer:
-        """Replace the configuration of a consumer. Raises `ApiError` (error 10149) if the consumer does not exist."""
+        """Replace the configuration of a consumer. Raise `ApiError` (error 10149) if the consumer does not exist."""
         return Consumer(self, await self.put_consumer(stream, config, "update", pedantic=pedantic))
 
     async def create_or_update_consumer(
@@ -193,7 +193,7 @@ class JetStream(JetStreamApi):
         return Consumer(self, await self.consumer_info(stream, name))
 
     async def ensure_consumer(self, stream: str, config: Mapping[str, Any]) -> None:
-        """Create the consumer, or update the fields in `config`. Raises `ConfigError` if the server refuses the change.
+        """Create the consumer, or update the fields in `config`. Raise `ConfigError` if the server refuses the change.
 
         Fields that `config` does not contain stay unchanged.
         """
@@ -204,7 +204,7 @@ class JetStream(JetStreamApi):
 
 
 def pub_ack(message: Msg) -> PubAck:
-    """Parse the answer to a publish. Raises `ApiError` if the server refused it, and `NoRespondersError`."""
+    """Parse the answer to a publish. Raise `ApiError` if the server refused it, and `NoRespondersError`."""
     if message.headers.get(STATUS) == "503":
         raise NoRespondersError("no stream stores messages of this subject, or JetStream is not available")
     stored = parse_answer(message)

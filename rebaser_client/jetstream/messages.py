@@ -15,7 +15,7 @@ class Message(Msg):
     __slots__ = ("_parts", "consumer_sequence", "stream_sequence")
 
     def __init__(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
-        """Read the sequences from `reply`. Raises `ValueError` if `reply` is not an ack subject."""
+        """Read the sequences from `reply`. Raise `ValueError` if `reply` is not an ack subject."""
         self.subject = subject
         self.reply = reply
         self.data = data

@@ -10,7 +10,7 @@ _NAME = re.compile(r"[^\s.*>/\\\x00-\x1f\x7f]+")
 
 @lru_cache(maxsize=4096)
 def subject_tokens(*names: str) -> str:
-    """Join `names` into the end of an API subject. Raises `ConfigError` for a name that no server accepts.
+    """Join `names` into the end of an API subject. Raise `ConfigError` for a name that no server accepts.
 
     The check is necessary because a name with a dot would result in a different subject, on which no server answers.
     """

@@ -22,7 +22,7 @@ class PriorityGroup(NamedTuple):
 
     @classmethod
     def of(cls, name: str | None, min_pending: int | None, min_ack_pending: int | None, priority: int | None) -> Self:
-        """Return the group for these values. Raises `ConfigError` for values that no server accepts."""
+        """Return the group for these values. Raise `ConfigError` for values that no server accepts."""
         fields = {"min_pending": min_pending, "min_ack_pending": min_ack_pending, "priority": priority}
         present = {field: value for field, value in fields.items() if value is not None}
         if name is None:

@@ -48,7 +48,7 @@ class Stream:
         - `next_of`: the first message of that subject at or after `sequence` (default 1).
         - only `last_of`: the newest message of that subject.
 
-        Raises `ConfigError` for any other combination of arguments.
+        Raise `ConfigError` for any other combination of arguments.
         """
         if last_of is not None and sequence is None and next_of is None:
             return await self._js.last(self.name, last_of)

@@ -44,9 +44,9 @@ async def read_changes(
 
     Some of these values may have been edited back to their definition at the base.
 
-    Raises `GapError` if a commit is gone, and its subclass `UnknownEdit` if all commits exist, but lack information.
-    Raises `UnprocessableError` with code `too_large` if there are more than `max_changes` values, or if more than
-    `max_bytes` bytes of blobs would have to be read. Raises `TransientError` if a blob cannot be read.
+    Raise `GapError` if a commit is gone, and its subclass `UnknownEdit` if all commits exist, but lack information.
+    Raise `UnprocessableError` with code `too_large` if there are more than `max_changes` values, or if more than
+    `max_bytes` bytes of blobs would have to be read. Raise `TransientError` if a blob cannot be read.
     """
     commit = await commits.commit_at(key, sequence)
     if commit is None:

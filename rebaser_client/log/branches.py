@@ -149,7 +149,7 @@ class BranchReader:
     async def all(self, workspace: str | None = None) -> list[BranchInfo]:
         """Return all change sets of `workspace`, or of all workspaces, that have a log, sorted by name.
 
-        Only headers are read. Raises `ApiError` if the stream of commits does not exist.
+        Only headers are read. Raise `ApiError` if the stream of commits does not exist.
         """
         heads = await read_heads(self._js, self._subjects, workspace)
         edited = {key: edited_at(head) for key, head in heads.items()}
@@ -181,8 +181,8 @@ class BranchReader:
         `at` is the position of the branch, and `target_at` is the position of the target. For both positions, None
         means the newest commit.
 
-        Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
-        Raises `PositionPurged` if `at` is no longer readable.
+        Raise `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
+        Raise `PositionPurged` if `at` is no longer readable.
         """
         if at is None:
             return await read_newest(partial(self._diff, key, None, target_at))
@@ -225,7 +225,7 @@ class BranchReader:
     async def conflicts(
         self, key: ChangeSetKey, at: At | None = None, *, keep: bool = False
     ) -> tuple[BranchInfo, tuple[BranchConflict, ...]]:
-        """Return the branch `key`, and its conflicts with its target, sorted by id. Raises the errors of `diff`.
+        """Return the branch `key`, and its conflicts with its target, sorted by id. Raise the errors of `diff`.
 
         If `keep` is true, the conflicts are cached for further calls at the same position, and replace the conflicts
         that were cached earlier.

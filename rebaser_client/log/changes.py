@@ -199,7 +199,7 @@ class LogHistory:
     async def show(self, key: ChangeSetKey, at: At | None = None) -> ShownCommit:
         """Return the newest commit at or before the position `at`, with its changes.
 
-        Raises `PositionPurged`, and `UnprocessableError` with code `no_such_position` if there was no commit at or
+        Raise `PositionPurged`, and `UnprocessableError` with code `no_such_position` if there was no commit at or
         before the position.
         """
         commit = await self._commits.commit_at(key, at)
@@ -305,7 +305,7 @@ class LogHistory:
     async def _between(self, key: ChangeSetKey, at: At | None, other_at: At | None) -> Diff | None:
         """Return the net effect of the commits between two positions.
 
-        Returns None if a commit is gone, or does not record the definitions that it replaced.
+        Return None if a commit is gone, or does not record the definitions that it replaced.
         """
         ends = [await self._commits.newest_message(key, each) for each in (at, other_at)]
         first, last = [0 if end is None else end.sequence for end in ends]

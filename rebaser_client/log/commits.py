@@ -49,7 +49,7 @@ class CommitReader:
     async def last(self, key: ChangeSetKey) -> Commit | None:
         """Return the newest commit of `key`, without loading its delta; None if there is no commit.
 
-        Raises `TransientError` for a damaged commit.
+        Raise `TransientError` for a damaged commit.
         """
         found = await self.newest_commit(key)
         return None if found is None else found[1]
@@ -61,7 +61,7 @@ class CommitReader:
         result is the newest of all messages. The log is scanned only if the message that follows the position cannot be
         decoded.
 
-        Raises `PositionPurged` if the message at the position was purged, and `UnprocessableError` with code
+        Raise `PositionPurged` if the message at the position was purged, and `UnprocessableError` with code
         `no_such_position` for a sequence that the stream has not reached.
         """
         stream, subject = self._subjects.commits_stream, self._subjects.commits(key)
@@ -91,7 +91,7 @@ class CommitReader:
     async def newest_commit(self, key: ChangeSetKey, at: At | None = None) -> tuple[StoredMessage, Commit] | None:
         """Return the newest commit of `key` at or before the position `at`, and its message. Its delta is not loaded.
 
-        Returns None if there is no such commit. Raises the errors of `newest_message`, and `TransientError` for a
+        Return None if there is no such commit. Raise the errors of `newest_message`, and `TransientError` for a
         damaged commit.
         """
         message = await self.newest_message(key, at)
@@ -105,7 +105,7 @@ class CommitReader:
     async def commit_at(self, key: ChangeSetKey, at: At | None) -> Commit | None:
         """Return the newest commit of `key` at or before the position `at`. Its delta is not loaded.
 
-        Returns None if there is no such commit. Raises the errors of `newest_message`, and `TransientError` for a
+        Return None if there is no such commit. Raise the errors of `newest_message`, and `TransientError` for a
         damaged commit.
         """
         async with aclosing(self.back(key, at)) as commits:
@@ -116,7 +116,7 @@ class CommitReader:
     async def back(self, key: ChangeSetKey, at: At | None = None) -> AsyncGenerator[Commit, None]:
         """Yield the commits of `key`, newest first, from the position `at` to the oldest. Their deltas are not loaded.
 
-        The first few commits are read one by one, and older commits in pages. Raises the errors of `newest_message`,
+        The first few commits are read one by one, and older commits in pages. Raise the errors of `newest_message`,
         and `TransientError` for a damaged commit.
         """
         message = await self.newest_message(key, at)
@@ -163,7 +163,7 @@ class CommitReader:
     async def key_of(self, key: ChangeSetKey, sequence: int) -> ChangeSetKey:
         """Return the change set whose log contains the commit `sequence`.
 
-        This is `key`, or a change set from which `key` inherited values. Raises `PositionPurged` if the commit is gone.
+        This is `key`, or a change set from which `key` inherited values. Raise `PositionPurged` if the commit is gone.
         """
         message = await self._js.get(self._subjects.commits_stream, sequence)
         if message is None:
@@ -178,7 +178,7 @@ class CommitReader:
     async def oldest_readable(self, key: ChangeSetKey) -> tuple[int, datetime] | None:
         """Return the oldest position whose state can be read, and the time when its commit was stored.
 
-        Returns None for an empty log. The log is read from its beginning up to that position. The first commits of a
+        Return None for an empty log. The log is read from its beginning up to that position. The first commits of a
         purged log may not be readable: they were appended before a checkpoint was complete, and so need older commits.
         """
         newest = await self.newest_message(key)
@@ -308,7 +308,7 @@ class CommitReader:
     async def with_delta(self, commit: Commit) -> Commit:
         """Return `commit` with its delta and the definitions of its rebase, if any, fetched from blobs if necessary.
 
-        Raises `TransientError` if a blob cannot be read or is damaged.
+        Raise `TransientError` if a blob cannot be read or is damaged.
         """
         if commit.replay is not None and commit.replay.blob is not None:
             commit = await self._with_replay(commit, commit.replay.blob)
@@ -335,7 +335,7 @@ class CommitReader:
     async def with_before(self, commit: Commit) -> Commit:
         """Return `commit` with the definitions that it replaced (`before`), fetched from a blob if necessary.
 
-        If the commit does not record them, `before` stays None. Raises `TransientError` if the blob cannot be read or
+        If the commit does not record them, `before` stays None. Raise `TransientError` if the blob cannot be read or
         is damaged.
         """
         if commit.before_blob is None or commit.before:
@@ -348,13 +348,13 @@ class CommitReader:
             raise damaged(commit.sequence, error) from error
 
     async def blob(self, address: str) -> bytes:
-        """Return the content of the blob at `address`. Raises `TransientError` if it cannot be read."""
+        """Return the content of the blob at `address`. Raise `TransientError` if it cannot be read."""
         return await self._blobs.get(address, max_bytes=MAX_BLOB)
 
     async def with_tail(self, commit: Commit) -> Commit:
         """Return a `create` commit with the commits that it copied from the parent, fetched from a blob if necessary.
 
-        Raises `TransientError` if the blob cannot be read or is damaged.
+        Raise `TransientError` if the blob cannot be read or is damaged.
         """
         origin = commit.origin
         if origin is None or origin.tail_blob is None or origin.tail:

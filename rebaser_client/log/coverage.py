@@ -66,7 +66,7 @@ class CoverageWaiter:
     async def wait(self, key: ChangeSetKey, commit: int) -> None:
         """Wait until the derived values of `key` are up to date as of log sequence `commit`.
 
-        There is no timeout; to stop waiting, cancel the call. Raises `NotAllowed` if NATS does not let the client read
+        There is no timeout; to stop waiting, cancel the call. Raise `NotAllowed` if NATS does not let the client read
         the log, and `ClientClosedError` if the client is closed meanwhile.
         """
         follower = self._followers.get(key)

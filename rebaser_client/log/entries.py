@@ -79,7 +79,7 @@ async def read_entries(
     The iteration ends after the message that was the newest when the iteration began. With `follow`, it never ends. If
     `replay` is "original", messages are yielded at the intervals at which they were stored.
 
-    Raises `ApiError` (error 10059) if the stream does not exist, and `UnprocessableError` for an invalid name.
+    Raise `ApiError` (error 10059) if the stream does not exist, and `UnprocessableError` for an invalid name.
     """
     stream = {"commits": subjects.commits_stream, "requests": subjects.requests_stream, "dlq": subjects.dlq_stream}
     selection = _Selection(js, stream[kind], _pattern(subjects, kind, workspace, change_set))

@@ -33,7 +33,7 @@ class Head(NamedTuple):
 
 
 async def read_heads(js: JetStream, subjects: Subjects, workspace: str | None = None) -> dict[ChangeSetKey, Head]:
-    """Return the newest message of each log, by change set. Raises `ApiError` if the stream of commits does not
+    """Return the newest message of each log, by change set. Raise `ApiError` if the stream of commits does not
     exist."""
     stream, head = subjects.commits_stream, f"{subjects.root}.commits."
     pattern = f"{head}{workspace or '*'}.*"

@@ -21,7 +21,7 @@ async def source_of(commits: CommitReader, key: ChangeSetKey, at: At | None) -> 
 
     The change set is `key`, or an ancestor of `key` if `key` did not exist yet at that position.
 
-    Raises the errors of `CommitReader.newest_commit`.
+    Raise the errors of `CommitReader.newest_commit`.
     """
     while at is not None:
         found = await commits.newest_commit(key, at)

@@ -44,7 +44,7 @@ class NamedPosition:
 def parse_position(text: str, now: datetime) -> NamedPosition:
     """Parse `name`, `name@sequence`, `name@age` or `name@time`; ages count back from `now`.
 
-    Raises `UnprocessableError` with code `invalid_id` for an invalid name, and with code `invalid_position` for an
+    Raise `UnprocessableError` with code `invalid_id` for an invalid name, and with code `invalid_position` for an
     invalid part after the `@`.
     """
     name, separator, position = text.partition("@")
@@ -55,7 +55,7 @@ def parse_position(text: str, now: datetime) -> NamedPosition:
 def parse_at(text: str, now: datetime, name: str = "NAME") -> At:
     """Parse the part of a position after the `@`: a sequence, an age or a time.
 
-    `name` is the change set that the error message uses in its examples. Raises `UnprocessableError` with code
+    `name` is the change set that the error message uses in its examples. Raise `UnprocessableError` with code
     `invalid_position`.
     """
     if _SEQUENCE.fullmatch(text) and int(text) <= MAX_SEQUENCE:
@@ -73,7 +73,7 @@ def parse_at(text: str, now: datetime, name: str = "NAME") -> At:
 def parse_time(text: str, now: datetime) -> datetime | None:
     """Parse an age such as `10m`, which counts back from `now`, or an ISO 8601 time. Return the time in UTC.
 
-    A time without a time zone is in UTC. Returns None for any other text.
+    A time without a time zone is in UTC. Return None for any other text.
     """
     age = _AGE.fullmatch(text.strip())
     try:
@@ -133,7 +133,7 @@ async def read_newest(read: Callable[[], Awaitable[T]]) -> T:
     If that position is purged in between, `read` is called again, because the caller did not name a position, and must
     not get an error about one.
 
-    Raises `TransientError` with code `purged` if that happens `ATTEMPTS` times. Other errors of `read` are raised
+    Raise `TransientError` with code `purged` if that happens `ATTEMPTS` times. Other errors of `read` are raised
     unchanged.
     """
     for _ in range(ATTEMPTS):

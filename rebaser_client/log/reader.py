@@ -68,7 +68,7 @@ class StateLoader(CommitReader):
         the results that were stored at that position; `stale()` of the state returns the ids of those that were not up
         to date.
 
-        Raises `TransientError` if the log or a blob cannot be read, `UnsupportedVersion` for a commit of a newer
+        Raise `TransientError` if the log or a blob cannot be read, `UnsupportedVersion` for a commit of a newer
         version, `PositionPurged` if a part of the log that the state needs is gone, and `UnprocessableError` with code
         `no_such_position` for a sequence that the stream has not reached.
         """
@@ -104,7 +104,7 @@ class StateLoader(CommitReader):
         `stale` tells whether the caller has to know which of the values are stale. If that depends on other values, all
         values are read.
 
-        Raises the errors of `load`, but not for a blob that is not needed, or for damage to other values.
+        Raise the errors of `load`, but not for a blob that is not needed, or for damage to other values.
         """
         wanted = frozenset(filter(_is_text, ids))
         state = (await _ValuesLoader(self._js, self._subjects, self._blobs, wanted, self._tails).load(key, at)).state
@@ -117,7 +117,7 @@ class StateLoader(CommitReader):
         return await _ValuesLoader(self._js, self._subjects, self._blobs, frozenset(), self._tails).load(key)
 
     async def read_checkpoint(self, checkpoint: CheckpointRef) -> tuple[ChangeSetState, Chain]:
-        """Return the state in a checkpoint, and the checkpoint's parts. Raises the errors of `load`."""
+        """Return the state in a checkpoint, and the checkpoint's parts. Raise the errors of `load`."""
         newest = await self._blobs.get(checkpoint.address, max_bytes=MAX_BLOB)
         changes = checkpoint.changes
         changed = None if changes is None else await self._blobs.get(changes.address, max_bytes=MAX_BLOB)
@@ -179,7 +179,7 @@ class StateLoader(CommitReader):
     async def origin_state(self, created: Commit) -> tuple[ChangeSetState, Chain]:
         """Return the state of the parent from which the commit `created` created a change set.
 
-        Also returns the parts of the checkpoint of that state. Raises the errors of `load`, and `BrokenChain` if the
+        Also returns the parts of the checkpoint of that state. Raise the errors of `load`, and `BrokenChain` if the
         commits that `created` copied from the parent do not lead to that state.
         """
         checkpoint = created.checkpoint

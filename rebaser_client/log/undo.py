@@ -54,7 +54,7 @@ class _Reverted:
 async def find_undo(entries: Entries, author: str) -> UndoStep | None:
     """Return the newest request of `author` that made edits, and is neither a revert nor reverted.
 
-    `entries` is the log, newest first. Returns None if there is no such request among the newest `MAX_SCANNED` commits.
+    `entries` is the log, newest first. Return None if there is no such request among the newest `MAX_SCANNED` commits.
     """
     reverted, scanned = _Reverted(), 0
     async with aclosing(entries):

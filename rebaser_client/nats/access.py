@@ -83,7 +83,7 @@ def needs_tls(access: Access, servers: Iterable[str]) -> bool:
 
 
 def tls_context(access: Access) -> ssl.SSLContext:
-    """Return the SSL context that `access` describes. Raises `ConfigError` for files that cannot be used."""
+    """Return the SSL context that `access` describes. Raise `ConfigError` for files that cannot be used."""
     if context := access.get("tls"):
         return context
     authority, certificate, key = access.get("tls_ca"), access.get("tls_cert"), access.get("tls_key")

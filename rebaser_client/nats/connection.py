@@ -74,7 +74,7 @@ class Connection:
     ) -> AsyncIterator[Self]:
         """Connect to NATS at `url` (one server, or several separated by commas), and stay connected.
 
-        Raises `NotConnectedError`, or its subclasses `NotAuthorized` and `NotSecure`, within `timeout` seconds. Raises
+        Raise `NotConnectedError`, or its subclasses `NotAuthorized` and `NotSecure`, within `timeout` seconds. Raises
         `NotAllowed` if the client may not subscribe to its inbox, and `ConfigError` for invalid options. A dead server
         is noticed within two ping intervals (`ping_interval` is in seconds).
         """
@@ -107,7 +107,7 @@ class Connection:
             raise ClientClosedError
 
     async def wait_connected(self) -> None:
-        """Wait until there is a connection, without a timeout. Raises `ClientClosedError` if the client is closed."""
+        """Wait until there is a connection, without a timeout. Raise `ClientClosedError` if the client is closed."""
         while self._link is None:
             self.check_open()
             await self._linked.wait()
@@ -117,7 +117,7 @@ class Connection:
     ) -> None:
         """Send a message. There is no confirmation that a subscriber received it.
 
-        Raises `NotConnectedError`, or `UnprocessableError` for a message that cannot be sent: too large, or with an
+        Raise `NotConnectedError`, or `UnprocessableError` for a message that cannot be sent: too large, or with an
         invalid subject or header name.
         """
         if not self.publish_soon(subject, payload, headers, reply=reply):
@@ -158,7 +158,7 @@ class Connection:
     ) -> Msg:
         """Publish a message and return its answer. Without a connection, first wait for one.
 
-        Raises `NoRespondersError`, `NoAnswerError` (no answer within `timeout` seconds, or the connection was lost),
+        Raise `NoRespondersError`, `NoAnswerError` (no answer within `timeout` seconds, or the connection was lost),
         and the errors of `publish`.
         """
         if self._link is None:
@@ -190,7 +190,7 @@ class Connection:
         """Publish a message and return a pending request, which the caller has to close.
 
         The future of the pending request fails if no answer arrives `within` seconds. A 503 status counts as an answer.
-        Raises the errors of `publish`.
+        Raise the errors of `publish`.
         """
         pending = self._replies.open_request(subject, within)
         try:
@@ -288,15 +288,15 @@ class Connection:
     # -- hooks -----------------------------------------------------------------------------------------------------
 
     def on_reconnect(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` after each reconnect. Returns a function that removes the hook."""
+        """Call `callback` after each reconnect. Return a function that removes the hook."""
         return self._on_reconnect.add(callback)
 
     def on_tick(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` every `TICK` seconds while the event loop runs. Returns a function that removes the hook."""
+        """Call `callback` every `TICK` seconds while the event loop runs. Return a function that removes the hook."""
         return self._on_tick.add(callback)
 
     def on_close(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` when the connection is closed. Returns a function that removes the hook."""
+        """Call `callback` when the connection is closed. Return a function that removes the hook."""
         return self._on_close.add(callback)
 
     def spawn(self, run: Callable[[*Args], Coroutine[Any, Any, None]], *args: *Args) -> None:

@@ -58,7 +58,7 @@ class LinkOptions:
 
 
 def parse_servers(url: str) -> list[str]:
-    """Split a comma-separated list of server URLs. Raises `ConfigError` for an invalid URL, and for an empty list."""
+    """Split a comma-separated list of server URLs. Raise `ConfigError` for an invalid URL, and for an empty list."""
     servers = [part.strip() for part in url.split(",") if part.strip()]
     for server in servers:
         try:
@@ -114,7 +114,7 @@ class Link:
     ) -> Self:
         """Connect to one of `servers`, which maps URLs to the name in the server's certificate (None: the host name).
 
-        Raises `NotConnectedError`, or `ConfigError` for files that cannot be used. This method tries the servers one
+        Raise `NotConnectedError`, or `ConfigError` for files that cannot be used. This method tries the servers one
         after the other, and divides `timeout` (seconds) equally among them. nats-py is given a single server at a time,
         because it would try no further server after one that accepts the connection but stays silent.
         """
@@ -201,9 +201,9 @@ class Link:
         self._end()
 
     def publish(self, subject: str, payload: bytes, reply: str, headers: dict[str, str] | None) -> bool:
-        """Write a message in the next iteration of the event loop. Raises the errors of nats-py.
+        """Write a message in the next iteration of the event loop. Raise the errors of nats-py.
 
-        Returns False if many bytes are unsent; then the caller should await `flush`. This method replaces
+        Return False if many bytes are unsent; then the caller should await `flush`. This method replaces
         `Client.publish` of nats-py, which is slower, and does not count headers as payload.
         """
         client = self.client
@@ -234,7 +234,7 @@ class Link:
         return self.up and self.client.publish_now(subject, reply, payload)
 
     async def subscribe(self, subject: str, handler: Handler | SizedHandler) -> NatsSubscription:
-        """Subscribe to `subject`, so that `handler` is called for each message. Raises `NotConnectedError`."""
+        """Subscribe to `subject`, so that `handler` is called for each message. Raise `NotConnectedError`."""
         with translate_errors(), anyio.fail_after(COMMAND_BOUND):
             subscription = await self.client.subscribe(subject)
         number = subscription_id(subscription)
@@ -265,7 +265,7 @@ class Link:
             forget(subscription)
 
     async def round_trip(self) -> None:
-        """Wait until the server has processed all commands that were sent before. Raises `NotConnectedError`."""
+        """Wait until the server has processed all commands that were sent before. Raise `NotConnectedError`."""
         self._trip = self.client.write_ping()
         try:
             with anyio.fail_after(COMMAND_BOUND):
@@ -309,7 +309,7 @@ _MAX_LINES = 256  # maximum of cached lines; they are never replaced, because th
 
 
 def _header_line(pair: tuple[str, str]) -> bytes:
-    """Encode a header line. Raises `BadHeaderError` for an invalid name. Line breaks in the value become spaces."""
+    """Encode a header line. Raise `BadHeaderError` for an invalid name. Line breaks in the value become spaces."""
     name, value = _checked_name(pair[0]), pair[1].strip()
     if "\r" in value or "\n" in value:
         value = value.replace("\r", " ").replace("\n", " ")

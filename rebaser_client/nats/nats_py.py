@@ -240,7 +240,7 @@ class SafeTransport(TcpTransport):
             self._io_writer.write(held + payload)
 
     def writelines(self, payload: list[bytes]) -> None:
-        """Write `payload`. Raises `ConnectionResetError` if the socket is closed.
+        """Write `payload`. Raise `ConnectionResetError` if the socket is closed.
 
         Without this check, asyncio (since Python 3.12) would watch the file descriptor again, although it may belong to
         another socket by now.

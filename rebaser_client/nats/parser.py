@@ -75,7 +75,7 @@ class ProtocolParser:
         self.sized.pop(subscription_id, None)
 
     async def parse(self, data: bytes = b"") -> None:
-        """Parse the next bytes of the stream. Raises `ProtocolError` for bytes that no NATS server sends."""
+        """Parse the next bytes of the stream. Raise `ProtocolError` for bytes that no NATS server sends."""
         self.reads += 1
         if self._chunks:
             self._chunks.append(data)

@@ -67,7 +67,7 @@ class Subscription:
         return True
 
     async def attach(self, link: Link) -> None:
-        """Subscribe on `link`. Raises `NotConnectedError` if the link breaks."""
+        """Subscribe on `link`. Raise `NotConnectedError` if the link breaks."""
         nats_subscription = await link.subscribe(self.subject, self.handler)
         if not self._subscriptions.has_subscription(self):  # the subscription was closed meanwhile
             await link.unsubscribe(nats_subscription)

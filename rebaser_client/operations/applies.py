@@ -135,7 +135,7 @@ class ApplyOperations(RebaseOperations):
     async def _wait_derived(
         self, key: ChangeSetKey, stale: tuple[int, bool], deadline: float, options: RevertOptions
     ) -> None:
-        """Wait until the derived values are up to date. Raises `RequestTimeout` at `deadline` (monotonic time)."""
+        """Wait until the derived values are up to date. Raise `RequestTimeout` at `deadline` (monotonic time)."""
         timeout = options.get("timeout", 60.0)
         try:
             with anyio.fail_after(deadline - time.monotonic()):
@@ -158,8 +158,8 @@ class ApplyOperations(RebaseOperations):
         first waits until the derived values of the branch are up to date, for at most `timeout` seconds. Then it reads
         all values of the branch and the target. `at` has the same meaning as in `apply`.
 
-        Raises `UnprocessableError` with code `no_such_change_set`, `not_a_branch`, or `stale` if the branch was edited
-        again before its derived values as of `at` were up to date. Raises `PositionPurged` as `state` does, and
+        Raise `UnprocessableError` with code `no_such_change_set`, `not_a_branch`, or `stale` if the branch was edited
+        again before its derived values as of `at` were up to date. Raise `PositionPurged` as `state` does, and
         `TimeoutError` if the derived values are not up to date in time.
         """
         key = ChangeSetKey.of(workspace, branch)
@@ -195,14 +195,14 @@ class ApplyOperations(RebaseOperations):
         """Protect the change set, and wait for the server's answer.
 
         Servers then reject edits and reverts of the change set with code `protected`. Branches can still be applied to
-        it. Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `no_such_change_set`.
+        it. Raise the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `no_such_change_set`.
         """
         return await self._mark(workspace, change_set, Marking(protected=True), **options)
 
     async def unprotect(
         self, workspace: str, change_set: str, **options: Unpack[RevertOptions]
     ) -> EnqueueUpdatesResponse:
-        """End the protection of the change set, and wait for the server's answer. Raises the errors of `protect`."""
+        """End the protection of the change set, and wait for the server's answer. Raise the errors of `protect`."""
         return await self._mark(workspace, change_set, Marking(protected=False), **options)
 
     async def _mark(

@@ -62,7 +62,7 @@ class BranchOperations(ReadOperations):
           same target, and not from a position after `at`.
         - `wait`: with `derived`, also wait until the derived values of the new change set are up to date.
 
-        Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `exists`,
+        Raise the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `exists`,
         `no_such_change_set`, `not_its_target`, `no_such_position`, `purged` or `self`.
         """
         key = ChangeSetKey.of(workspace, change_set)
@@ -98,7 +98,7 @@ class BranchOperations(ReadOperations):
     async def branch(self, workspace: str, change_set: str, *, at: At | None = None) -> BranchInfo | None:
         """Return the parent, the target and the status of the change set as of the position `at`.
 
-        If `at` is None, the newest commit is used. Returns None if the change set had no commit at that position.
+        If `at` is None, the newest commit is used. Return None if the change set had no commit at that position.
         """
         with translate_missing_stream():
             return await self._branches.one(ChangeSetKey.of(workspace, change_set), at)
@@ -124,8 +124,8 @@ class BranchOperations(ReadOperations):
         If `derived` is true, the result also has the derived values that differ from the base although their
         definitions do not. For this, the call reads all values of the branch, and of its target at the base.
 
-        Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
-        Raises `PositionPurged` as `state` does.
+        Raise `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
+        Raise `PositionPurged` as `state` does.
         """
         with translate_missing_stream():
             found = await self._branches.diff(ChangeSetKey.of(workspace, change_set), at)

@@ -107,7 +107,7 @@ class ReadOperations:
     async def get(self, workspace: str, change_set: str, ref: Ref[T], *, at: At | None = None) -> T:
         """Return the value of `ref`, which has the type of `ref`. `at` has the same meaning as in `state`.
 
-        Raises `ValueNotReady` if the value does not exist, or is not up to date, an error, or unset; and
+        Raise `ValueNotReady` if the value does not exist, or is not up to date, an error, or unset; and
         `UnprocessableError`, with code `wrong_type`, if it has another type.
         """
         return ref.of(await self.value(workspace, change_set, ref.id, at=at))
@@ -154,7 +154,7 @@ class ReadOperations:
         sequence of that commit, or 0 if there was no commit. Derived values have the results that were stored at that
         position; `stale()` returns the ids of those that were not up to date.
 
-        Raises `PositionPurged` if the position is no longer readable, and `UnprocessableError` with code
+        Raise `PositionPurged` if the position is no longer readable, and `UnprocessableError` with code
         `no_such_position` for a sequence that does not exist yet.
         """
         with translate_missing_stream():
@@ -171,7 +171,7 @@ class ReadOperations:
         only commits that define or remove this value are yielded. Commits are read from NATS as the caller takes them:
         the newest few one by one, older commits in pages.
 
-        Raises `PositionPurged`, and `UnprocessableError` with code `no_such_position`, as `state` does.
+        Raise `PositionPurged`, and `UnprocessableError` with code `no_such_position`, as `state` does.
         """
         with translate_missing_stream():
             async with aclosing(self._history.log(ChangeSetKey.of(workspace, change_set), id_, at=at)) as entries:
@@ -183,7 +183,7 @@ class ReadOperations:
 
         If `at` is None, return the newest commit of all.
 
-        Raises `PositionPurged`, and `UnprocessableError` with code `no_such_position` if there was no commit at or
+        Raise `PositionPurged`, and `UnprocessableError` with code `no_such_position` if there was no commit at or
         before `at`.
         """
         with translate_missing_stream():
@@ -211,7 +211,7 @@ class ReadOperations:
         two positions of one change set, the commits between them are read, if these commits record the definitions that
         they replaced. Otherwise, both states are read.
 
-        Raises `PositionPurged`, and `UnprocessableError` with code `no_such_position`, as `state` does.
+        Raise `PositionPurged`, and `UnprocessableError` with code `no_such_position`, as `state` does.
         """
         key = ChangeSetKey.of(workspace, change_set)
         second = key if other is None else ChangeSetKey.of(workspace, other)
@@ -278,7 +278,7 @@ class ReadOperations:
     ) -> None:
         """Wait until derived values are up to date as of log sequence `commit`.
 
-        Raises `TimeoutError` if that takes longer than `timeout` seconds.
+        Raise `TimeoutError` if that takes longer than `timeout` seconds.
 
         Servers do not compute the values that a branch inherited from its parent until the branch receives a request.
         If the branch has never received one, this call sends a request without updates. A client that is not allowed to

@@ -72,8 +72,8 @@ class RebaseOperations(BranchOperations):
         recorded. `onto` is the new target of the branch, which must be the target of its present target. If there is
         nothing to do, no request is sent.
 
-        Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `closed`, `moved`,
-        `not_a_branch`, `not_its_target`, `protected`, `purged` or `too_large`. Raises `UnprocessableError` with code
+        Raise the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `closed`, `moved`,
+        `not_a_branch`, `not_its_target`, `protected`, `purged` or `too_large`. Raise `UnprocessableError` with code
         `no_such_change_set`, or `not_a_branch` for a change set without a target.
         """
         info = await self._target_of(ChangeSetKey.of(workspace, branch))
@@ -96,8 +96,8 @@ class RebaseOperations(BranchOperations):
         the number of changes in the branch, not on the number of values. The client caches all conflicts of the
         position that was read last. For further pages of the same position, it reads only the newest commit.
 
-        Raises `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
-        Raises `PositionPurged` as `state` does.
+        Raise `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
+        Raise `PositionPurged` as `state` does.
         """
         with translate_missing_stream():
             key, paged = ChangeSetKey.of(workspace, branch), limit is not None
@@ -124,8 +124,8 @@ class RebaseOperations(BranchOperations):
         - `at`: the log sequence of the branch at which the caller read the conflicts; None means the newest commit. The
           server rejects the request if one of the values was edited, or came into conflict again, after `at`.
 
-        Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `closed`, `moved` or
-        `protected`. Raises the errors of `conflicts`, and `UnprocessableError` with code `no_conflict` for an id that
+        Raise the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `closed`, `moved` or
+        `protected`. Raise the errors of `conflicts`, and `UnprocessableError` with code `no_conflict` for an id that
         is not in conflict, or `invalid_argument`.
         """
         new = {update.id: update for update in updates}
@@ -145,7 +145,7 @@ class RebaseOperations(BranchOperations):
         return await self.enqueue_updates_with_reply(workspace, branch, edits, expect_at=found.info.sequence, **options)
 
     async def _target_of(self, key: ChangeSetKey) -> BranchInfo:
-        """Return the branch `key`. Raises `UnprocessableError` if there is no such change set, or it has no target."""
+        """Return the branch `key`. Raise `UnprocessableError` if there is no such change set, or it has no target."""
         info = await self.branch(key.workspace, key.change_set)
         name = f"{key.workspace}/{key.change_set}"
         if info is None:

@@ -58,7 +58,7 @@ class RevertOperations(ReadOperations):
         the base of the branch, and their edits are taken back in the branch. To correct the target, which may be
         protected, apply the branch afterwards.
 
-        Raises the errors of `enqueue_updates_with_reply`: `RequestConflicts` if a value was edited again after `last`,
+        Raise the errors of `enqueue_updates_with_reply`: `RequestConflicts` if a value was edited again after `last`,
         and `RequestRejected` with code `moved` (for a commit of the target after the base), `not_its_target`, `purged`,
         `no_such_position`, `no_such_request` or `too_large`.
         """
@@ -69,7 +69,7 @@ class RevertOperations(ReadOperations):
     async def undoable(self, workspace: str, change_set: str, *, author: str | None = None) -> UndoStep | None:
         """Return the request that `undo` would take back: the newest request of `author` that made edits.
 
-        Reverts, and requests that were reverted, do not count. Returns None if there is no such request in the newest
+        Reverts, and requests that were reverted, do not count. Return None if there is no such request in the newest
         10,000 commits. By default, `author` is the author of the client; an empty string means requests without an
         author.
         """
@@ -80,7 +80,7 @@ class RevertOperations(ReadOperations):
     async def redoable(self, workspace: str, change_set: str, *, author: str | None = None) -> UndoStep | None:
         """Return the request that `redo` would take back: the newest undo of `author` that is not itself reverted.
 
-        Returns None if there is no such undo, or if the author has made other edits since. `author` has the same
+        Return None if there is no such undo, or if the author has made other edits since. `author` has the same
         meaning as in `undoable`.
         """
         key = ChangeSetKey.of(workspace, change_set)
@@ -93,7 +93,7 @@ class RevertOperations(ReadOperations):
 
         Each further call takes back an earlier request of the author.
 
-        Raises the errors of `revert`, and `UnprocessableError` with code `nothing_to_undo`.
+        Raise the errors of `revert`, and `UnprocessableError` with code `nothing_to_undo`.
         """
         step = await self.undoable(workspace, change_set, author=options.get("author"))
         return await self._revert_step("undo", step, workspace, change_set, **options)
@@ -101,7 +101,7 @@ class RevertOperations(ReadOperations):
     async def redo(self, workspace: str, change_set: str, **options: Unpack[RevertOptions]) -> EnqueueUpdatesResponse:
         """Take back the undo that `redoable` returns, and wait for the server's answer.
 
-        Raises the errors of `revert`, and `UnprocessableError` with code `nothing_to_redo`.
+        Raise the errors of `revert`, and `UnprocessableError` with code `nothing_to_redo`.
         """
         step = await self.redoable(workspace, change_set, author=options.get("author"))
         return await self._revert_step("redo", step, workspace, change_set, **options)

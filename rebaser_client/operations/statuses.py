@@ -24,7 +24,7 @@ class StatusOperations(ApplyOperations):
         values can still be read, and other change sets can be created from it. `status` is the reason why the change
         set is closed. If it is closed already, it gets the new status.
 
-        Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `no_such_change_set`.
+        Raise the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `no_such_change_set`.
         """
         return await self._mark(workspace, change_set, Marking(status=BranchStatus(status)), **options)
 
@@ -33,7 +33,7 @@ class StatusOperations(ApplyOperations):
     ) -> EnqueueUpdatesResponse:
         """Reopen a closed change set, or restore a deleted one, and wait for the server's answer.
 
-        Raises the errors of `close_change_set`. `RequestRejected` has the code `purged` if the state before the
+        Raise the errors of `close_change_set`. `RequestRejected` has the code `purged` if the state before the
         deletion is no longer in the history.
         """
         return await self._mark(workspace, change_set, Marking(status=BranchStatus.OPEN), **options)
@@ -47,7 +47,7 @@ class StatusOperations(ApplyOperations):
         created from it keep their values. As long as its history is retained, `reopen_change_set` restores the change
         set, and its earlier states can be read. A new change set of the same name can be created.
 
-        Raises the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `no_such_change_set`,
+        Raise the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `no_such_change_set`,
         `protected`, or `deleted` if it is deleted already.
         """
         return await self._mark(workspace, change_set, Marking(status=BranchStatus.DELETED), **options)

@@ -29,7 +29,7 @@ class InFlight:
         return True
 
     async def enter(self, deadline: float) -> None:
-        """Wait until the caller is admitted. Raises `TimeoutError` at `deadline` (loop time)."""
+        """Wait until the caller is admitted. Raise `TimeoutError` at `deadline` (loop time)."""
         admission = self.ask()
         try:
             with anyio.fail_after(deadline - self._loop.time()):

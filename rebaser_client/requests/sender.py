@@ -145,7 +145,7 @@ class RequestSender:
         """Check and encode a request. Updates that are too large for a message are put in the blob store.
 
         `EncodedUpdates` of that size are not checked, because they were checked when they were encoded. `action` is an
-        action that the server executes instead of updates. Raises `UnprocessableError` for invalid updates, `TooLarge`,
+        action that the server executes instead of updates. Raise `UnprocessableError` for invalid updates, `TooLarge`,
         and `TimeoutError` at `deadline` (loop time).
         """
         if not REGISTRY.is_built:  # the registry contains the models that are necessary to decode the answer
@@ -227,7 +227,7 @@ class RequestSender:
     async def store(self, request: OutgoingRequest, deadline: float, first: RebaserError | None = None) -> None:
         """Store the request, and return when NATS has confirmed it. `first` is the error of an earlier attempt, if any.
 
-        Raises `TimeoutError` at `deadline` (loop time); in that case, the request may be stored. Raises `QueueFull`,
+        Raise `TimeoutError` at `deadline` (loop time); in that case, the request may be stored. Raise `QueueFull`,
         `TooLarge`, `NotReadyError`, or, at the deadline, `NotConnectedError`; then the request is not stored.
         """
         backoff, started = Backoff(RETRY_MIN, RETRY_MAX), self._loop.time()

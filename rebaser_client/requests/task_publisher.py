@@ -61,7 +61,7 @@ async def publish_task(js: JetStream, subjects: Subjects, key: ChangeSetKey) -> 
 async def publish_request(js: JetStream, subjects: Subjects, request: EnqueueUpdatesRequest) -> None:
     """Store a request that a server itself sends, and publish the task of its change set.
 
-    The updates must fit into the message. The request is decided once, even if it is stored several times. Raises the
+    The updates must fit into the message. The request is decided once, even if it is stored several times. Raise the
     errors of `JetStream.publish`.
     """
     key = ChangeSetKey.of(request.workspace_id, request.change_set_id)

@@ -54,7 +54,7 @@ class Logs:
     @classmethod
     @asynccontextmanager
     async def connect(cls, options: SourceOptions) -> AsyncIterator[Self]:
-        """Connect to NATS. Raises the errors of `RebaserClient.connect`.
+        """Connect to NATS. Raise the errors of `RebaserClient.connect`.
 
         The other methods raise `NotReadyError` if the streams do not exist.
         """
@@ -115,7 +115,7 @@ class Logs:
     async def cut(self, at: At | None) -> int | None:
         """Return the log sequence at which all change sets are read for the position `at`; None if `at` is None.
 
-        Raises `UnprocessableError` with code `no_such_position` for a sequence that the stream has not reached.
+        Raise `UnprocessableError` with code `no_such_position` for a sequence that the stream has not reached.
         """
         if at is None:
             return None
@@ -133,7 +133,7 @@ class Logs:
     async def state(self, key: ChangeSetKey, at: int | None = None) -> ChangeSetState | None:
         """Return the state of `key` at log sequence `at` (None: the newest commit).
 
-        Returns None if the change set did not exist at that position, or if the position was purged and the option
+        Return None if the change set did not exist at that position, or if the position was purged and the option
         `failOnDataLoss` is false.
         """
         if at is not None and await self._if_kept(self._reader.newest_message(key, at)) is None:
@@ -156,7 +156,7 @@ class Logs:
         """Return the changes of the branch `key`, and the definitions in its target, as of log sequence `at` (None: the
         newest commit).
 
-        Returns None if `key` was not a branch at that position, or if the position was purged and the option
+        Return None if `key` was not a branch at that position, or if the position was purged and the option
         `failOnDataLoss` is false.
         """
         info = await self._branch(key, at)
@@ -169,7 +169,7 @@ class Logs:
     ) -> tuple[BranchInfo, tuple[BranchConflict, ...]] | None:
         """Return the branch `key` with its conflicts as of log sequence `at` (None: the newest commit).
 
-        Returns None in the same cases as `changes`.
+        Return None in the same cases as `changes`.
         """
         info = await self._branch(key, at)
         if info is None or info.target is None:
@@ -200,7 +200,7 @@ class Logs:
 
         The deltas of these commits, and the definitions that they replaced, are loaded.
 
-        Raises `TransientError` if a commit cannot be read, or if commits after `after` were purged. If `after` is 0, or
+        Raise `TransientError` if a commit cannot be read, or if commits after `after` were purged. If `after` is 0, or
         if the option `failOnDataLoss` is false, purged commits are left out instead.
         """
         commits: list[tuple[ChangeSetKey, Commit]] = []
@@ -223,7 +223,7 @@ class Logs:
     def _commit(self, entry: Entry, previous: int, after: int) -> Commit | None:
         """Return the commit in `entry`, or None if it is not a commit.
 
-        `previous` is the log sequence of the message before `entry` in the same log. Raises `TransientError` if commits
+        `previous` is the log sequence of the message before `entry` in the same log. Raise `TransientError` if commits
         between them were purged.
         """
         if not isinstance(entry.content, Commit):

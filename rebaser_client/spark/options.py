@@ -64,7 +64,7 @@ class SourceOptions:
 
     @classmethod
     def read(cls, raw: Mapping[str, str]) -> "SourceOptions":
-        """Parse the options that Spark passes, whose names are case-insensitive. Raises `ConfigError` for an invalid
+        """Parse the options that Spark passes, whose names are case-insensitive. Raise `ConfigError` for an invalid
         option; the message lists the allowed values."""
         known = {name.lower(): name for name in _KNOWN}
         options: dict[str, str] = {}

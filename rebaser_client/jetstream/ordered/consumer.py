@@ -144,7 +144,7 @@ class OrderedConsumer:
         return self._failure
 
     async def wait(self) -> None:
-        """Wait until the queue is not empty. Raises `failure` if the queue is empty and the consumer has ended."""
+        """Wait until the queue is not empty. Raise `failure` if the queue is empty and the consumer has ended."""
         while not self._queue:
             if self._failure is not None:
                 raise self._failure

@@ -34,7 +34,7 @@ class Position:
     __slots__ = ("_start", "last", "snapshot")
 
     def __init__(self, start: Start) -> None:
-        """Begin at `start`. Raises `ConfigError` if `start` is not a `Start`, or is a time without a time zone."""
+        """Begin at `start`. Raise `ConfigError` if `start` is not a `Start`, or is a time without a time zone."""
         known = start in POLICIES if isinstance(start, str) else isinstance(start, (int, datetime))
         if not known:
             raise ConfigError(f"{start!r} is not a start: use a sequence, a time, or one of {', '.join(POLICIES)}")

@@ -124,7 +124,7 @@ class Consumer:
         min_ack_pending: int | None = None,
         priority: int | None = None,
     ) -> PullMessage | None:
-        """Return the next message, or None if none arrives within `expires`. Raises the errors of `MessageBatch`."""
+        """Return the next message, or None if none arrives within `expires`. Raise the errors of `MessageBatch`."""
         batch = self.fetch(
             1,
             expires=expires,
