@@ -1,6 +1,6 @@
 """Events that nats-server publishes about consumers: a client was pinned or unpinned, or a message was acknowledged.
 
-These events are core NATS messages, so a client misses those that are published while it has no subscription or no
+The events are core NATS messages, so a client misses all events that are published while it has no subscription or no
 connection.
 """
 
@@ -79,7 +79,8 @@ class AckSample:
 async def watch_pins(
     connection: Connection, stream: str = "*", consumer: str = "*"
 ) -> AsyncIterator[AsyncIterator[PinEvent]]:
-    """Iterate over the new pin events of the priority groups of `consumer` in `stream`. `*` stands for any name."""
+    """Yield an iterator over the pin events that are published from now on for priority groups of `consumer` in
+    `stream`. `*` stands for any name."""
     subject = f"$JS.EVENT.ADVISORY.CONSUMER.*.{stream}.{consumer}"
     async with connection.subscribe(subject) as messages:
         yield _pins(messages)
@@ -89,7 +90,8 @@ async def watch_pins(
 async def watch_acks(
     connection: Connection, stream: str = "*", consumer: str = "*"
 ) -> AsyncIterator[AsyncIterator[AckSample]]:
-    """Iterate over the new ack samples of `consumer` in `stream`. `*` stands for any name."""
+    """Yield an iterator over the ack samples that are published from now on for `consumer` in `stream`. `*` stands for
+    any name."""
     async with connection.subscribe(f"$JS.EVENT.METRIC.CONSUMER.ACK.{stream}.{consumer}") as messages:
         yield _acks(messages)
 

@@ -30,7 +30,7 @@ DELETE_GROUP = 64  # messages that are deleted by one group of calls; only the l
 
 
 class JetStreamApi(ApiCalls):
-    """API calls that need only names and return plain data. `JetStream` adds the calls that return objects.
+    """The API calls that need only names and return plain data. `JetStream` adds the calls that return objects.
 
     `Stream` and `Consumer` use this class. They cannot import `JetStream`, because `JetStream` imports them.
     """
@@ -75,7 +75,7 @@ class JetStreamApi(ApiCalls):
     async def delete_many(self, stream: str, sequences: Sequence[int]) -> None:
         """Delete messages in groups of `DELETE_GROUP`. Only the last call of a group has an answer.
 
-        The server works on several calls at once. So some messages may be deleted after this method returns, and a
+        The server works on several calls at once, so some messages may be deleted after this method returns, and a
         failure to delete a message may go unnoticed. Callers must not rely on the deletion of any single message.
         """
         subject = f"{self.prefix}STREAM.MSG.DELETE.{subject_tokens(stream)}"
@@ -91,8 +91,8 @@ class JetStreamApi(ApiCalls):
     ) -> int:
         """Delete messages of `subject` (None: all subjects), and return their number.
 
-        If `sequence` is given, only messages below it are deleted. If `keep` is given, that many of the newest messages
-        are kept.
+        If `sequence` is given, only messages with a lower sequence are deleted. If `keep` is given, that many of the
+        newest messages are kept.
         """
         body = {"filter": subject, "seq": sequence, "keep": keep}
         fields = {name: value for name, value in body.items() if value is not None}
@@ -165,7 +165,8 @@ class JetStreamApi(ApiCalls):
         pedantic: bool,
         timeout: float | None = None,  # noqa: ASYNC109 - see Connection.request
     ) -> ConsumerInfo:
-        """Create or update a consumer, as the methods of `JetStream` document. `action` is as in `consumer_request`."""
+        """Create or update a consumer. The methods of `JetStream` document the arguments, and `consumer_request`
+        documents `action`."""
         name = config.get("name") or config.get("durable_name") or self.connection.new_name()
         subject, body = consumer_request(stream, {**config, "name": name}, action, pedantic=pedantic)
         if action != "create":

@@ -1,7 +1,7 @@
 """Sends API calls and acknowledgements for all parts of the JetStream layer.
 
-Invariant: at most `MAX_CALLS` API calls of this process are in flight. When 10,000 API calls are queued, nats-server
-drops the whole queue.
+Invariant: at most `MAX_CALLS` API calls of this process are in flight, because nats-server drops its whole queue of API
+calls once the queue has 10,000 entries.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from rebaser_client.nats.connection import Connection
 from rebaser_client.nats.messages import Msg
 from rebaser_core.errors import TransientError
 
-MAX_CALLS = 256  # API calls in flight
+MAX_CALLS = 256  # the maximum number of API calls in flight
 
 _calls: RunVar[asyncio.Semaphore] = RunVar("jetstream_calls")
 
@@ -75,7 +75,8 @@ class ApiCalls:
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - see Connection.request
     ) -> dict[str, Any]:
-        """Call the API and return the answer. `subject` does not have the prefix of the API. Raise `ApiError`."""
+        """Call the API and return the answer. `subject` does not include the API prefix. Raise `ApiError` if the server
+        refuses the call."""
         payload = b"" if body is None else json.dumps(body).encode()
         async with call_slot():
             message = await self.connection.request(self.prefix + subject, payload, timeout=timeout or self._timeout)
@@ -84,7 +85,8 @@ class ApiCalls:
     async def pages(
         self, subject: str, name: str, body: Mapping[str, Any] | None = None
     ) -> AsyncIterator[dict[str, Any]]:
-        """Yield the entries of the list that the answers contain as field `name`, page after page."""
+        """Call the API once for each page of a list, and yield the entries. `name` is the field that contains the list
+        in each answer."""
         offset = 0
         while True:
             answer = await self.call(subject, {**(body or {}), "offset": offset})

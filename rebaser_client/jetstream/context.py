@@ -69,7 +69,8 @@ class JetStream(JetStreamApi):
             await anyio.sleep(NO_RESPONDERS_PAUSE)
 
     async def publish_unconfirmed(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> None:
-        """Send a message to a stream that has `no_ack`, and so sends no confirmation.
+        """Send a message to a stream whose configuration has `no_ack`, which means that the stream sends no
+        confirmation.
 
         The caller cannot know whether the message was stored.
         """
@@ -204,7 +205,8 @@ class JetStream(JetStreamApi):
 
 
 def pub_ack(message: Msg) -> PubAck:
-    """Parse the answer to a publish. Raise `ApiError` if the server refused it, and `NoRespondersError`."""
+    """Parse the answer to a publish. Raise `ApiError` if the server refused the message, and `NoRespondersError` if no
+    stream stores its subject."""
     if message.headers.get(STATUS) == "503":
         raise NoRespondersError("no stream stores messages of this subject, or JetStream is not available")
     stored = parse_answer(message)

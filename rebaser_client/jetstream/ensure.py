@@ -25,7 +25,7 @@ class ApiCall(Protocol):
 
 
 async def ensure_stream(call: ApiCall, config: Mapping[str, Any], beginning: Mapping[str, Any]) -> None:
-    """Implement `JetStream.ensure_stream`, which has the documentation."""
+    """Implement `JetStream.ensure_stream`, which is where the arguments are documented."""
     name = config["name"]
     what = f"stream {name}"
     try:
@@ -45,7 +45,7 @@ async def ensure_stream(call: ApiCall, config: Mapping[str, Any], beginning: Map
 
 
 async def ensure_consumer(call: ApiCall, stream: str, config: Mapping[str, Any]) -> None:
-    """Implement `JetStream.ensure_consumer`, which has the documentation."""
+    """Implement `JetStream.ensure_consumer`, which is where the arguments are documented."""
     name = config["name"]
     what = f"consumer {name} of stream {stream}"
     try:
@@ -80,9 +80,9 @@ def consumer_request(
 
 
 def differences(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return, by field, the pairs (current, wanted) of values that differ.
+    """Return the fields that differ, each with the pair of its current and its wanted value.
 
-    A missing value equals a value that is false, empty or zero, because the server omits such values.
+    A missing value counts as equal to a value that is false, empty or zero, because the server omits such values.
     """
     return {
         name: (current.get(name), value)

@@ -21,7 +21,7 @@ class StreamInfo:
     `created` is an opaque text that distinguishes a stream from earlier streams of the same name. `last_sequence` does
     not change when messages are deleted. `first_time` and `last_time` are the times when the oldest and the newest
     message were stored (RFC 3339), and empty for an empty stream. `now` is the time at which the server answered, by
-    the clock of the server.
+    the server's clock.
     """
 
     name: str

@@ -6,10 +6,11 @@ PIN_ID = "Nats-Pin-Id"  # header of each message for the pinned client of a prio
 
 
 class Message(Msg):
-    """A delivery of a consumer. Its reply subject is JetStream's ack subject, from which the properties are read.
+    """A message that a consumer delivered. Its properties are read from its reply subject, which is JetStream's ack
+    subject.
 
-    The ack subject is `$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<timestamp>.<pending>`.
-    In a second form, `<domain>.<account hash>` follows `ACK`, and a token follows at the end.
+    The ack subject is `$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<timestamp>.<pending>`. In a
+    second form, `<domain>.<account hash>` follows `ACK`, and the subject ends with an additional token.
     """
 
     __slots__ = ("_parts", "consumer_sequence", "stream_sequence")

@@ -1,4 +1,4 @@
-"""Priority groups (ADR-42): the fields of a pull that concern its group, and the checks of group configurations."""
+"""Priority groups (ADR-42): the fields of a pull that concern its group, and the validation of group configurations."""
 
 import re
 from collections.abc import Mapping
@@ -13,8 +13,9 @@ MAX_PRIORITY = 9
 class PriorityGroup(NamedTuple):
     """The priority group of a puller. `request` contains the fields that the puller adds to each pull.
 
-    Policy `overflow`: a pull is served only while at least `min_pending` messages wait, or at least `min_ack_pending`
-    messages are unacknowledged. Policy `prioritized`: pulls with a lower `priority`, from 0 to 9, are served first.
+    With the policy `overflow`, a pull is served only while at least `min_pending` messages wait, or at least
+    `min_ack_pending` messages are unacknowledged. With the policy `prioritized`, pulls with a lower `priority`, from 0
+    to 9, are served first.
     """
 
     name: str | None
@@ -22,7 +23,7 @@ class PriorityGroup(NamedTuple):
 
     @classmethod
     def of(cls, name: str | None, min_pending: int | None, min_ack_pending: int | None, priority: int | None) -> Self:
-        """Return the group for these values. Raise `ConfigError` for values that no server accepts."""
+        """Return the group for these arguments. Raise `ConfigError` for values that no server accepts."""
         fields = {"min_pending": min_pending, "min_ack_pending": min_ack_pending, "priority": priority}
         present = {field: value for field, value in fields.items() if value is not None}
         if name is None:
@@ -33,18 +34,19 @@ class PriorityGroup(NamedTuple):
         for field, value in present.items():
             if value < 0 or (field == "priority" and value > MAX_PRIORITY):
                 limits = f"from 0 to {MAX_PRIORITY}" if field == "priority" else "0 or more"
-                raise ConfigError(f"{field} of a pull is {value}; it must be {limits}")
+                raise ConfigError(f"invalid pull setting {field}: {value}; it must be {limits}")
         return cls(name, {"group": name, **present})
 
 
 def check_name(name: str) -> None:
-    """Raise `ConfigError` unless `name` is a valid name of a group."""
+    """Raise `ConfigError` unless `name` is a valid group name."""
     if _NAME.fullmatch(name) is None:
-        raise ConfigError(f"{name!r} cannot name a group: a name has 1 to 16 letters, digits, or any of - _ / =")
+        raise ConfigError(f"{name!r} is not a valid group name: use 1 to 16 letters, digits, or any of - _ / =")
 
 
 def check_config(config: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` for a consumer configuration that ADR-42 forbids. NATS 2.15 accepts some of them."""
+    """Raise `ConfigError` for a consumer configuration that ADR-42 forbids. NATS 2.15 accepts some of these
+    configurations."""
     groups, policy = _of(config)
     if policy == "none" and not groups:
         return

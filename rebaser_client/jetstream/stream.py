@@ -32,8 +32,8 @@ class Stream:
     async def purge(self, subject: str | None = None, *, sequence: int | None = None, keep: int | None = None) -> int:
         """Delete messages of `subject` (None: all subjects), and return their number.
 
-        If `sequence` is given, only messages below it are deleted. If `keep` is given, that many of the newest messages
-        are kept.
+        If `sequence` is given, only messages with a lower sequence are deleted. If `keep` is given, that many of the
+        newest messages are kept.
         """
         return await self._js.purge(self.name, subject, sequence=sequence, keep=keep)
 

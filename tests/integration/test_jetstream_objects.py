@@ -164,7 +164,7 @@ async def consumer(stream: Stream) -> Consumer:
         ),
         ({"threshold_bytes": 1}, "threshold_bytes has no effect, because max_messages is the limit"),
         ({"group": "g"}, "has no priority groups"),
-        ({"group": "no group"}, "cannot name a group"),
+        ({"group": "no group"}, "is not a valid group name"),
         ({"priority": 1}, "a pull with priority must name a priority group"),
     ],
 )

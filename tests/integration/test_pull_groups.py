@@ -171,7 +171,7 @@ async def test_a_pin_that_a_publisher_made_up_is_not_the_pin(js: JetStream, stre
 
 @pytest.mark.parametrize("group", ["", "a b", "seventeen-letters"])
 async def test_only_what_can_be_a_group_is_unpinned(js: JetStream, stream: str, group: str) -> None:
-    with pytest.raises(ConfigError, match="cannot name a group"):
+    with pytest.raises(ConfigError, match="is not a valid group name"):
         await js.unpin(stream, "c", group)
 
 
@@ -183,9 +183,9 @@ async def test_a_pin_is_named_only_while_there_is_one(js: JetStream, stream: str
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"group": ""}, "cannot name a group"),
-        ({"group": "a b"}, "cannot name a group"),
-        ({"group": "seventeen-letters"}, "cannot name a group"),
+        ({"group": ""}, "is not a valid group name"),
+        ({"group": "a b"}, "is not a valid group name"),
+        ({"group": "seventeen-letters"}, "is not a valid group name"),
         ({"min_pending": 3}, "a pull with min_pending must name a priority group"),
         ({"group": GROUP, "min_pending": -1}, "must be 0 or more"),
         ({"group": GROUP, "priority": 10}, "must be from 0 to 9"),
@@ -208,7 +208,7 @@ PLAIN = {"name": "c", "ack_policy": "explicit"}
         ({"ack_policy": None}, "require ack_policy explicit, not none"),
         ({"priority_groups": [GROUP, "b"]}, "can have one priority group, not 2: jobs, b"),
         ({"priority_groups": []}, "both priority_policy and priority_groups"),
-        ({"priority_groups": ["no name"]}, "cannot name a group"),
+        ({"priority_groups": ["no name"]}, "is not a valid group name"),
         ({"priority_policy": "none"}, "both priority_policy and priority_groups"),
         ({"deliver_subject": "somewhere"}, "a push consumer"),
     ],

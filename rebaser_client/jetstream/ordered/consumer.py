@@ -6,8 +6,8 @@ after the last queued message, or at the original start if no message was queued
 
 Invariants: a message is queued only if its *consumer* sequence directly follows the previous one of its generation.
 (The stream sequence has gaps where messages were deleted.) Messages of different generations cannot be confused,
-because each generation has its own inbox (`requests`). So no message is lost, repeated or reordered, even if NATS drops
-messages on their way to the client.
+because each generation has its own inbox (`requests`). Therefore, no message is lost, repeated or reordered, even if
+NATS drops messages on their way to the client.
 
 The code runs in the callbacks of the connection (read loop and ticks). It needs a task only to replace a consumer.
 """

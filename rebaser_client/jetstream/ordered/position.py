@@ -71,7 +71,7 @@ class Position:
     def accepts(self, message: Message, snapshot: int, *, again: bool) -> bool:
         """Return whether `message`, received in the phase that ends at `snapshot`, is the next message to deliver.
 
-        If it is not, the caller has to replace the consumer. `again` tells whether the message is from a consumer that
+        If it is not, the caller has to replace the consumer. `again` is true if the message is from a consumer that
         replaced an earlier consumer.
         """
         beyond = message.stream_sequence > snapshot

@@ -60,8 +60,8 @@ class Generation:
 class ConsumerRequests:
     """Sends the API requests of one ordered consumer.
 
-    `extra` contains fields of JetStream's `ConsumerConfig` that the caller has chosen. Raises `ConfigError` for fields
-    and values that an ordered consumer cannot have.
+    `extra` contains fields of JetStream's `ConsumerConfig` that the caller has chosen. Fields and values that an
+    ordered consumer cannot have raise `ConfigError`.
     """
 
     js: JetStream
@@ -123,8 +123,8 @@ class ConsumerRequests:
     async def discard(self, generation: Generation) -> None:
         """Unsubscribe, and delete the consumer. Retry for `INACTIVE` seconds; after that, the server removes the
         consumer."""
-        # The generation drops its reference to the subscription. The handler of the subscription refers to the
-        # generation, so the cycle would keep both in memory.
+        # The generation drops its reference to the subscription, whose handler refers to the generation. Otherwise,
+        # this reference cycle would keep both in memory.
         subscription, generation.subscription = generation.subscription, None
         if subscription is not None:
             await subscription.close()
@@ -141,8 +141,7 @@ class ConsumerRequests:
                 await anyio.sleep(backoff.next_delay())
 
     async def find_loss(self, created: str, last: int) -> TransientError | None:
-        """Return an error if the stream was deleted, recreated or set back, so that a new consumer would not help.
-
+        """Return an error if a new consumer would not help, because the stream was deleted, recreated or set back.
         Otherwise, return None. `created` is the creation time that the stream had when reading began. `last` is the
         sequence up to which the stream was read.
         """

@@ -1,4 +1,4 @@
-"""Pull consumers (ADR-37, ADR-42): readers receive messages endlessly, in batches, or as far as they give credit.
+"""Pull consumers (ADR-37, ADR-42): readers receive messages endlessly, in batches, or as far as their credit allows.
 
 `state` and `counts` decide when to pull, and do no I/O. `state` returns `actions`, which `puller` carries out.
 `batches` and `pull_consumer` contain the readers, `consumer` contains the object that creates them, and `options`

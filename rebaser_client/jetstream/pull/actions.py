@@ -10,7 +10,7 @@ from rebaser_core.errors import RebaserError
 class SendPull(NamedTuple):
     """Send a pull whose reply subject ends in `token`.
 
-    If `max_bytes` is 0, there is no limit in bytes. If `pin` is empty, the pull does not name a pin.
+    If `max_bytes` is 0, there is no limit in bytes. If `pin` is empty, the pull contains no pin.
     """
 
     token: int
@@ -20,7 +20,7 @@ class SendPull(NamedTuple):
 
 
 class PullWarning(NamedTuple):
-    """Tell the user about a problem that does not end pulling. `status` is empty if no status caused the problem."""
+    """Notify the user of a problem that does not end pulling. `status` is empty if no status caused the problem."""
 
     event: str
     status: str
@@ -42,13 +42,13 @@ class CheckConsumer(NamedTuple):
 
 
 class NotifyPinned(NamedTuple):
-    """Tell the user that the server pinned this client. `pin` is the id of the pin."""
+    """Notify the user that the server pinned this client. `pin` is the id of the pin."""
 
     pin: str
 
 
 class NotifyUnpinned(NamedTuple):
-    """Tell the user that this client is no longer pinned. Another client may be pinned by now."""
+    """Notify the user that this client is no longer pinned. Another client may be pinned by now."""
 
 
 class EndPulling(NamedTuple):
@@ -76,7 +76,7 @@ def meaning(status: str, description: str) -> Meaning:
     """Return the meaning of a status that ends a pull.
 
     - `expected`: pull again.
-    - `warning`, `error`: tell the user, wait, and pull again.
+    - `warning`, `error`: notify the user, wait, and pull again.
     - `all_lost`: the same as `warning`, but treat all other pulls as ended, too.
     - `deleted`: end, or wait until the consumer exists again.
     - `final`: end.

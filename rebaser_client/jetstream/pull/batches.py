@@ -93,7 +93,8 @@ class Messages(_RefillingPuller):
         await self._finish()
 
     async def run(self, handle: Callable[[PullMessage], Awaitable[None]]) -> None:
-        """Call `handle` with each message until `stop` or `drain` is called. An exception of `handle` is raised."""
+        """Call `handle` with each message until `stop` or `drain` is called. Raise any exception that `handle`
+        raises."""
         async with self:
             async for message in self:
                 await handle(message)

@@ -1,8 +1,8 @@
 """Pulls messages: carries out the actions of `PullState`, and queues messages until a reader takes them.
 
 Invariant: if a pull expires or is refused, if its heartbeats stop, or if the connection breaks, another pull requests
-the amount that this pull did not deliver. After `stop`, no message is queued: messages that still arrive are returned
-to the server at once.
+the amount that was not delivered. After `stop`, no message is queued: messages that still arrive are returned to the
+server at once.
 """
 
 import asyncio
@@ -204,7 +204,7 @@ class Puller:
         queue.append(message)
         if len(queue) == 1:
             self._readable.set()
-        # The pin is recorded first, because counting the message may send the next pull, which names the pin.
+        # The pin is recorded first, because counting the message may send the next pull, which must contain the pin.
         if self._grouped and PIN_ID in message.headers:
             self._act(self._state.pinned(message.headers[PIN_ID]))
         actions = self._state.message(amount)

@@ -267,9 +267,9 @@ class PullState(PullCounts):
         return (ResumeAfter(delay),)
 
     def _lose_pin(self, token: int) -> Sequence[Action]:
-        """Forget the pin of this client, because the server refused the pin that the pull `token` named.
+        """Forget the pin of this client, because the server refused the pin in the pull `token`.
 
-        If that pull named an older pin, keep the present pin.
+        If that pull contained an older pin, keep the current pin.
         """
         refused_pin = next((pull.pin for pull in self._sent if pull.token == token), "")
         if not self.pin or (refused_pin and refused_pin != self.pin):
