@@ -1,5 +1,5 @@
-"""Makes, checks and finds the addresses of blobs. An address is the hash of the content of a blob, so every reader can
-verify the content that it receives."""
+"""Makes, checks and finds blob addresses. A blob's address is the hash of its content, so every reader can verify the
+content that it receives."""
 
 import re
 from hashlib import sha256
@@ -44,7 +44,7 @@ def address_of_bytes(digest: bytes) -> str:
 
 
 def find_addresses(data: bytes) -> set[str]:
-    """Return all blob addresses that occur in `data`, which may also contain anything else."""
+    """Return all blob addresses that occur anywhere in `data`."""
     return {found.decode() for found in _IN_BYTES.findall(data)}
 
 

@@ -1,13 +1,13 @@
 """Decides which blobs a garbage collection moves to the trash, which it erases, and which it restores.
 
-A run of the garbage collection lists the stored blobs, then reads all addresses that stored messages name, and then
-calls `plan`. A blob that no message names is a candidate. It moves to the trash if it was stored more than a grace
-period ago and has been a candidate in every run of the last grace period. After another grace period in the trash, it
-is erased. A blob in the trash that a message names is restored.
+A garbage collection lists the stored blobs, then reads the addresses of all blobs to which stored messages refer, and
+then calls `plan`. A blob to which no message refers is a candidate. A candidate moves to the trash if it was stored
+more than a grace period ago and has been a candidate in every collection during the last grace period. After another
+grace period in the trash, it is erased. A blob in the trash to which a message refers is restored.
 
-A program may name a blob in a message only if, during the last `FRESH_FOR` seconds, the program stored or renewed the
-blob, or read its address in a message. The grace period is longer than `FRESH_FOR`. So a run reads every message that
-names a blob before the blob can be erased.
+A program may refer to a blob in a message only if, during the last `FRESH_FOR` seconds, it has stored or renewed the
+blob, or read its address in a message. The grace period is longer than `FRESH_FOR`, so a collection always reads a
+message that refers to a blob before the blob could be erased.
 
 Invariant: only `plan` decides what is deleted. Its callers determine which blobs are stored and which are needed.
 """
@@ -19,7 +19,7 @@ from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RESERVED, ChangeSetKey
 from rebaser_core.record import record
 
-FRESH_FOR = 900.0  # seconds; an older blob is stored again before a new message names it
+FRESH_FOR = 900.0  # seconds; an older blob is stored again before a new message refers to it
 GRACE = 86_400.0  # seconds; the default grace period
 MIN_GRACE = 3_600.0  # the shortest grace period in seconds: twice `FRESH_FOR`, plus `MAX_SKEW`
 MAX_SKEW = 1_800.0  # the maximum difference between the clocks of NATS and of a server, in seconds
@@ -46,10 +46,10 @@ class StoredBlob:
 
 @record
 class Plan:
-    """The actions of one run: blobs to move to the trash, to erase from the trash, and to restore from the trash.
+    """The actions of one garbage collection: blobs to move to the trash, to erase from it, and to restore from it.
 
-    `candidates` maps the address of each blob that no message names to a Unix time (ms): the start of the first run
-    that found the blob to be unneeded.
+    `candidates` has an entry for each blob to which no message refers. The entry maps the blob's address to the Unix
+    time (ms) at which the collection that first found the blob unneeded began.
     """
 
     candidates: dict[str, int]
@@ -65,18 +65,18 @@ def plan(
     now_ms: int,
     grace_ms: int,
 ) -> Plan:
-    """Plan a run that began at `now_ms`.
+    """Plan a garbage collection that began at `now_ms`.
 
-    `unneeded` are all blobs, in the store or in its trash, that no message names. `needed_in_trash` are blobs in the
-    trash that a message names. `last` are the candidates of the previous run. `grace_ms` is the grace period. All times
-    are read from the clock of the NATS server (Unix ms).
+    `unneeded` are all blobs, in the store or in its trash, to which no message refers. `needed_in_trash` are blobs in
+    the trash to which a message refers. `last` are the candidates of the previous collection. `grace_ms` is the grace
+    period. All times are read from the clock of the NATS server (Unix ms).
     """
     candidates: dict[str, int] = {}
     due: list[StoredBlob] = []
     for blob in unneeded:
         since = min(last.get(blob.address, now_ms), now_ms)
-        # If the blob was stored again after `since`, it may have been needed meanwhile, so its time as a candidate
-        # begins anew. A move to the trash does not count as storing.
+        # If the blob was stored again after `since`, it may have been needed in the meantime, so its time as a
+        # candidate starts over. Moving it to the trash does not count as storing it again.
         if not blob.trashed and blob.stored_ms > since - FRESH_FOR * 1000:
             since = now_ms
         candidates[blob.address] = since
@@ -91,11 +91,12 @@ def plan(
 
 
 def encode_candidates(candidates: Mapping[str, int], run: str) -> bytes:
-    """Encode the candidates of a run as a blob.
+    """Encode the candidates of a garbage collection as a blob.
 
-    The blob has `MAGIC`, then for each candidate its hash and its time in `Plan.candidates` (8 bytes, big-endian). The
-    hash of `run`, which is the id of the run, is also listed, with the time `NEVER`. So no two runs have the same list,
-    even in different installations. Therefore, the next run can check that it reads the logs of the same installation.
+    The blob contains `MAGIC`, and then each candidate's hash and its time in `Plan.candidates` (8 bytes, big-endian).
+    The list also contains the hash of `run`, the collection's id, with the time `NEVER`. This makes each list unique,
+    even among different installations, so the next collection can check that it reads the logs of the same
+    installation.
     """
     marked = {**candidates, address_of(run.encode()): NEVER}
     rows = [bytes_of_address(address) + since.to_bytes(TIME_BYTES) for address, since in sorted(marked.items())]
@@ -103,7 +104,8 @@ def encode_candidates(candidates: Mapping[str, int], run: str) -> bytes:
 
 
 def decode_candidates(data: bytes) -> dict[str, int]:
-    """Decode the output of `encode_candidates`. Raise `UnprocessableError` if `data` is not such an output."""
+    """Decode a blob that `encode_candidates` has encoded. Raise `UnprocessableError` if `data` is not a list of
+    candidates."""
     step = ADDRESS_BYTES + TIME_BYTES
     if not data.startswith(MAGIC) or (len(data) - len(MAGIC)) % step:
         raise UnprocessableError("the blob is not a list of candidates for garbage collection", code="malformed")

@@ -3,8 +3,9 @@
 Invariant, the law of branches: undoing the `changes` of a branch gives the definitions that its target had at the base.
 For each id, `changes.get(id, definition in the branch)` is the definition in the target at the base.
 
-The state of a branch depends only on the commits of the branch. If an id is edited back to its definition at the base,
-it may stay in `changes` until the next checkpoint. So readers of `changes` must compare the definitions (`differing`).
+The state of a branch depends only on the commits of the branch. An id whose definition was changed back to that at the
+base may stay in `changes` until the next checkpoint. Readers of `changes` must therefore compare the definitions, for
+instance with `differing`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ class Create:
     The new change set begins with the values that `parent` had at log sequence `at` (None: at its newest commit), or
     without values if `parent` is None. `target` is the target of the new change set: either the parent (None) or the
     target of the parent. If `closed` is true, the new change set accepts no edits. If `follows` is true, the server
-    that owns the new change set regularly rebases it onto the newest edits of the target.
+    that owns the new change set regularly rebases it onto its target's newest edits.
     """
 
     parent: str | None = None
@@ -62,14 +63,14 @@ class Apply:
 
 @record
 class Rebase:
-    """The request to rebase a branch: to take over the edits of its target since the base.
+    """The request to rebase a branch, that is, to take over the edits that its target has received since the base.
 
-    `upto` is the log sequence of the last commit of the target to take over (None: the newest). `onto` is the new
-    target of the branch, which must be the target of the current target (None: the target does not change).
+    `upto` is the log sequence of the target's last commit to take over (None: the newest). `onto` is the new target of
+    the branch, which must be the target of the current target (None: the target does not change).
 
-    After a server has applied a branch to its target, it sends a rebase to the branch. Only such a rebase has
-    `settles`, the log sequence of the branch that was applied. Its `upto` is the log sequence of the commit that
-    applied the branch to the target.
+    After a server has applied a branch to its target, it sends a rebase to the branch. Only this kind of rebase has
+    `settles`, the branch's log sequence up to which it was applied. Its `upto` is the log sequence of the target's
+    commit that applied the branch.
     """
 
     upto: int | None = None
@@ -84,11 +85,11 @@ Action: TypeAlias = Reverts | Create | Apply | Marking | Rebase
 
 @record
 class Fork:
-    """The facts about the parent that a `create` commit records. They are read from the log of the parent.
+    """The facts about the parent that a `create` commit records. They are read from the parent's log.
 
     The fields have the same meaning as in `Commit`. `origin` is None for a change set that begins empty. `checkpoint`
-    is the newest checkpoint of the parent. `covers` is the log sequence up to which the derived values of the parent
-    are up to date. `unknown` names the functions that were missing on the server that wrote the parent's newest commit.
+    is the parent's newest checkpoint. `covers` is the log sequence up to which the parent's derived values are up to
+    date. `unknown` contains the functions that were missing on the server that wrote the parent's newest commit.
     `blobs` are the addresses of the blobs that the new log needs. `branch` is a summary of the new change set.
     """
 
@@ -102,7 +103,8 @@ class Fork:
 
 @record
 class Contested:
-    """A conflict between a branch and its target, which both replaced the definition of a value, but differently.
+    """A conflict between a branch and its target: both replaced the definition of a value, but with different
+    definitions.
 
     `base` is the definition that both replaced. `recorded_at` is the log sequence of the `replay` commit that recorded
     the conflict. The target's new definition is in `Branch.changes`.
@@ -123,7 +125,7 @@ class Changed:
 
     @property
     def is_level(self) -> bool:
-        """Whether the value has the same definition in the branch as at the base, because it was edited back."""
+        """Whether the value was changed back, so that it has the same definition in the branch as at the base."""
         return same_definition(self.base, self.here)
 
 
@@ -134,13 +136,13 @@ class Branch:
     `birth` is the log sequence of the `create` commit. A change set without such a commit also has this state once it
     has been closed; its `birth` is then 0.
 
-    `origin` is the parent of the change set, and `origin_sequence` the log sequence of the parent from which the change
-    set was created. `origin` is empty if the change set began empty. `target` is the change set to which the branch can
-    be applied (empty for none), and `base` the log sequence of the target whose edits the branch contains. `changes`
-    maps the id of each value that was edited in the branch to its definition at the base, and `conflicts` maps ids of
-    these values to their conflicts. `own` is the log sequence of the newest commit with edits that were made in the
-    branch and not taken over from the target; without such a commit, it is `birth`. If `follows` is true, the owner of
-    the branch takes over edits of the target without a request.
+    `origin` is the parent of the change set, or empty if the change set began without values. `origin_sequence` is the
+    parent's log sequence at which the change set was created. `target` is the change set to which the branch can be
+    applied (empty for none), and `base` is the log sequence up to which the branch contains the target's edits.
+    `changes` maps the id of each value that was edited in the branch to its definition at the base, and `conflicts`
+    maps ids of these values to their conflicts. `own` is the log sequence of the newest commit with edits that were
+    made in the branch itself; if there is no such commit, it is `birth`. If `follows` is true, the owner of the branch
+    takes over edits of the target automatically.
     """
 
     birth: int
@@ -158,8 +160,8 @@ class Branch:
     def of(cls, sequence: int, origin: Origin | None, status: BranchStatus | None, parent: "Branch | None") -> "Branch":
         """Return the state of a branch right after its `create` commit, which has the log sequence `sequence`.
 
-        `parent` is the branch state of the parent change set; None if the parent has no such state. If the target of
-        the new branch is the target of its parent, the new branch begins with the changes of its parent.
+        `parent` is the parent's own `Branch`, or None if the parent has none. If the target of the new branch is the
+        target of its parent, the new branch begins with the changes of its parent.
         """
         status = BranchStatus.OPEN if status is None else status
         if origin is None:
@@ -181,14 +183,14 @@ class Branch:
             self.changes[id_] = here(id_)
 
     def take(self, id_: str) -> None:
-        """Record that the branch took over the target's definition of `id_`. The id is then neither changed nor in
+        """Record that the branch has taken over the target's definition of `id_`, which is then neither changed nor in
         conflict."""
         self.changes.pop(id_, None)
         self.conflicts.pop(id_, None)
 
     def fold(self, sequence: int, commit: Commit, here: Callable[[str], Definition], step: int) -> Iterator[None]:
-        """Update this state from the commit at log sequence `sequence`, whose delta must already have been applied to
-        the values.
+        """Fold the commit at log sequence `sequence` into this state. The commit's delta must already have been applied
+        to the values.
 
         `here` returns the current definition of an id. The generator yields after every `step` ids, so that other work
         can run in between.
@@ -212,8 +214,8 @@ class Branch:
         self.status = self.status if commit.status is None else commit.status
 
     def _rebase(self, id_: str, base: Definition, ours: Definition, contested: Contested | None) -> None:
-        """Record `base` as the definition of `id_` at the base, and `contested` as its conflict (None for no conflict).
-        `ours` is the definition of `id_` in the branch."""
+        """Record `base` as the definition of `id_` at the new base, and `contested` as its conflict, if any. `ours` is
+        the definition of `id_` in the branch."""
         if same_definition(base, ours):
             self.changes.pop(id_, None)
         else:
@@ -234,9 +236,9 @@ class Branch:
 
 
 def differing(changes: Iterable[tuple[str, Definition]], here: Callable[[str], Definition]) -> Iterator[PatchEntry]:
-    """Yield a patch entry for each of `changes` whose current definition differs from its definition at the base.
+    """Yield a patch entry for each id in `changes` whose current definition differs from its definition at the base.
 
-    `changes` are pairs of an id and its definition at the base. `here` returns the current definition of an id.
+    `changes` contains pairs of an id and its definition at the base. `here` returns the current definition of an id.
     """
     for id_, base in changes:
         ours = here(id_)

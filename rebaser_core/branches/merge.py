@@ -1,6 +1,6 @@
 """Merges a patch into a change set by a three-way merge of each id, and builds the patch that reverts commits.
 
-Invariant: either the whole patch is applied or nothing of it. If a merge has conflicts, the caller must not apply its
+Invariant: a patch is applied either completely or not at all. If a merge has conflicts, the caller must not apply its
 updates. Only definitions are merged; derived values are computed from them later.
 
 A definition is the update that recreates a value (`Set`, `Derive` or `Unset`), or None if the value does not exist.

@@ -1,7 +1,7 @@
 """Checks whether a branch can be applied to its target.
 
-Invariant: an apply takes the edits of the branch at one position. It never overwrites an edit of the target that the
-branch does not contain: if both changed a definition, they are in conflict, and nothing is applied.
+Invariant: an apply takes all edits of the branch up to one position. It never overwrites an edit of the target that the
+branch does not contain. If both have changed a definition, they are in conflict, and nothing is applied.
 """
 
 from rebaser_core.branches.branch import Apply
@@ -14,10 +14,10 @@ from rebaser_core.state.change_set import ChangeSetState
 
 @record
 class Offer:
-    """The changes of a branch that a request asks its target to apply.
+    """The changes of a branch that are to be applied to its target.
 
-    `source` is the branch with its position, `base` the log sequence of the target that is the base of the branch, and
-    `patch` contains the changes since the base.
+    `source` is the branch and its position, `base` is the target's log sequence that is the base of the branch, and
+    `patch` contains the changes of the branch since the base.
     """
 
     source: Source
@@ -28,8 +28,8 @@ class Offer:
 def check_source(target: str, source: Source, now: BranchSummary | None, then: BranchSummary | None) -> None:
     """Check that the branch `source` can be applied to `target`.
 
-    `now` is the newest summary of the branch, and `then` its summary at the position of `source`. Raise
-    `UnprocessableError` with code `closed`, `deleted`, `not_its_target` or `unresolved`.
+    `now` is the branch's newest summary, and `then` is its summary at the position in `source`. If the branch cannot be
+    applied, raise `UnprocessableError` with code `closed`, `deleted`, `not_its_target` or `unresolved`.
     """
     name = source.change_set
     if now is not None and now.status is BranchStatus.DELETED:
@@ -54,10 +54,12 @@ def check_source(target: str, source: Source, now: BranchSummary | None, then: B
 
 
 def check_target(state: ChangeSetState, apply: Apply, offer: Offer) -> UnprocessableError | None:
-    """Return the reason why the target must not apply `offer`, or None. `state` is the state of the target.
+    """Return the reason why the target must refuse `offer`, or None if it may apply the branch. `state` is the target's
+    state.
 
-    The code is `moved` if the branch was created from an earlier change set with the name of the target, or if `apply`
-    is strict and the target was edited after the base. It is `behind` if the target applied the branch after the base.
+    The error code is `moved` if the branch was created from an earlier change set that had the target's name, or if
+    `apply` is strict and the target was edited after the base. The code is `behind` if the target has already applied
+    the branch after the base.
     """
     name, base = offer.source.change_set, offer.base
     birth = 0 if state.branch is None else state.branch.birth

@@ -2,13 +2,13 @@
 folded state and the requests.
 
 Invariant: a request is decided once. If its id has a recorded outcome, this outcome is the reply. If a request has no
-recorded outcome, but its sequence is at or below `applied`, an earlier owner skipped it. Then it goes to the dead
-letters, because applying it now would change the order.
+recorded outcome although its sequence is at or below `applied`, an earlier owner skipped the request. It then goes to
+the dead letters, because applying it now would change the order.
 
-There is one exception: a request with the outcome `dead` is decided again if it was sent again from the dead letters
-after that outcome. Its `redrive` is then higher than the recorded `redrive`. If a client only sends the same id again,
-the reply is `dead` again. Every sender can set the header that contains `redrive`, but the only effect is that a dead
-request is decided again.
+There is one exception: a request with the outcome `dead` is decided again if it is sent again from the dead letters.
+Its `redrive` is then higher than the recorded `redrive`. If a client merely sends a request with the same id again, the
+reply is still `dead`. Any sender can set the header that contains `redrive`, but all that this can achieve is that a
+dead request is decided again.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome
 from rebaser_core.updates import Derive, Recompute, Remove, Update
 
 MAX_MESSAGE = 1000  # maximum characters of a recorded error message
-MAX_CONFLICTS = 100  # maximum conflicts in a reply; more might not fit in the message
+MAX_CONFLICTS = 100  # maximum number of conflicts in a reply; more might not fit in the message
 MAX_SIDES_BYTES = 64 * 1024  # maximum bytes of all definitions in the conflicts of a reply
 
 
@@ -48,12 +48,13 @@ class DecidedBatch:
     """The content of the next commit, and the replies to the requests. If there are no decisions, no commit is written.
 
     `decisions`, `delta`, `applied`, `recompute`, `authors`, `reverts`, `source`, `settled` and `marking` are fields of
-    the commit. `delta_blob` is a blob that contains the delta already; it is set only if the batch has a single
+    the commit. `delta_blob` is a blob that already contains the delta; it is set only if the batch has a single
     request. `fork` describes the parent if the commit creates a change set. `restored` is the state before the deletion
-    if the commit brings a deleted change set back. `replayed` is the result of the rebase if the commit is a `replay`.
+    if the commit restores a deleted change set. `replayed` is the result of the rebase if the commit is a `replay`.
 
-    `answers` contains, for each request in order, its decision and the log sequence of the commit with this decision;
-    None stands for the commit that is to be written. `skipped` is the number of requests that an earlier owner skipped.
+    `answers` contains, for each request in order, its decision and the log sequence of the commit that records this
+    decision; None stands for the commit that is yet to be written. `skipped` is the number of requests that an earlier
+    owner skipped.
     """
 
     decisions: tuple[Decision, ...]
@@ -77,12 +78,12 @@ _NONE = QueuedRequest(0, RequestId(""))
 
 
 def decided_through(state: ChangeSetState, stream: str, last_sequence: int) -> int:
-    """Return the highest decided sequence in the stream of requests, or 0 if a new epoch has begun.
+    """Return the highest decided sequence in the request stream, or 0 if a new epoch has begun.
 
     `stream` is the creation time of the stream, and `last_sequence` the sequence of its newest message. A new epoch
-    begins if the stream has another creation time than recorded in `state`. It also begins if `last_sequence` is below
-    the highest decided sequence, because then the stream was restored from an older backup. Sequences of different
-    epochs cannot be compared.
+    begins if the stream's creation time differs from the one recorded in `state`. A new epoch also begins if
+    `last_sequence` is below the highest decided sequence, which shows that the stream was restored from an older
+    backup. Sequences of different epochs cannot be compared.
     """
     if state.applied is None or state.applied.stream != stream or last_sequence < state.applied.sequence:
         return 0
@@ -90,8 +91,8 @@ def decided_through(state: ChangeSetState, stream: str, last_sequence: int) -> i
 
 
 def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedRequest]) -> DecidedBatch:
-    """Decide `requests` in order, and return the content of their commit. `applied` is the current stream of requests
-    with its highest decided sequence."""
+    """Decide `requests` in order, and return the content of their commit. `applied` is the current request stream with
+    its highest decided sequence."""
     decisions: list[Decision] = []
     authors: list[Authorship] = []
     delta: list[Update] = []
@@ -160,8 +161,10 @@ def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedReq
 
 
 def _in_conflict(state: ChangeSetState, request: QueuedRequest) -> list[str]:
-    """Return the ids of `request` that are in conflict. The request has `expect_at`, which shows that its author has
-    seen these conflicts, so its edits resolve them."""
+    """Return the ids of `request` whose conflicts its edits resolve, which are all its ids that are in conflict.
+
+    The request must have `expect_at`, which shows that its author has seen these conflicts.
+    """
     conflicts = {} if state.branch is None else state.branch.conflicts
     return [id_ for id_ in request.touched if id_ in conflicts] if conflicts else []
 
@@ -169,7 +172,8 @@ def _in_conflict(state: ChangeSetState, request: QueuedRequest) -> list[str]:
 def recorded_outcome(
     state: ChangeSetState, applied: Applied, request_id: RequestId, sequence: int, redrive: int
 ) -> RecordedOutcome | None:
-    """Return the recorded outcome of a request, which is its reply; None if the request has to be decided."""
+    """Return the recorded outcome of a request, which is then its reply, or None if the request still has to be
+    decided."""
     recorded = state.recorded(request_id)
     if recorded is None or _decided_anew(recorded.decision, sequence, redrive, applied):
         return None
@@ -177,11 +181,11 @@ def recorded_outcome(
 
 
 def _repeated(decision: Decision, request: QueuedRequest) -> Decision:
-    """Return the reply to a request whose id was decided before.
+    """Return the reply to a request whose id has already been used by a decided request.
 
-    If the content is the same, the reply is the earlier decision. Otherwise it is `dead`. No commit records this `dead`
-    reply, so the id keeps its recorded outcome. Whenever one of the two requests is sent again, it gets the same reply
-    as before, as long as the outcome is recorded.
+    If both requests have the same content, the reply is the earlier decision. Otherwise it is `dead`. No commit records
+    this `dead` reply, so the id keeps its recorded outcome. As long as the outcome is recorded, each of the two
+    requests gets the same reply whenever it is sent again.
     """
     if not (decision.digest and request.digest) or decision.digest == request.digest:
         return decision
@@ -260,8 +264,8 @@ def _taken(request: QueuedRequest) -> tuple[int, int]:
 
 
 def defined_after(state: ChangeSetState, ids: Sequence[str], at: int) -> frozenset[str]:
-    """Return those of `ids` that were, or may have been, defined or removed in `state` after log sequence `at`. Ids
-    whose conflicts were recorded after `at` are included."""
+    """Return the subset of `ids` that were, or may have been, defined or removed in `state` after log sequence `at`.
+    The result includes ids whose conflicts were recorded after `at`."""
     defined_by, conflicts = state.defined_by, {} if state.branch is None else state.branch.conflicts
     return frozenset(
         [id_ for id_ in ids if defined_by(id_) > at or (id_ in conflicts and conflicts[id_].recorded_at > at)]
@@ -269,8 +273,8 @@ def defined_after(state: ChangeSetState, ids: Sequence[str], at: int) -> frozens
 
 
 def _shown(merged: Merged, about: str) -> tuple[Conflict, ...]:
-    """Return the conflicts for a reply. `about` is the message of each conflict. The sides of a conflict are left out
-    if they are too large for the reply."""
+    """Return the conflicts for a reply. Each of them gets the message `about`. The sides of a conflict are omitted if
+    they are too large for the reply."""
     shown: list[Conflict] = []
     room = MAX_SIDES_BYTES
     for one in merged.conflicts[:MAX_CONFLICTS]:
@@ -283,10 +287,11 @@ def _shown(merged: Merged, about: str) -> tuple[Conflict, ...]:
 
 
 class _PendingState:
-    """The state after the requests of this batch that have been decided so far. It is used to check further requests.
+    """The state after the requests of this batch that have been decided so far. Further requests are checked against
+    it.
 
-    Usually, an edit that removes a value that does not exist has no effect. If the edits were taken from another change
-    set, such an edit is a conflict, because the missing value shows that the two change sets have diverged.
+    Usually, removing a value that does not exist has no effect. If the edits were taken from another change set,
+    however, it is a conflict, because the missing value shows that the two change sets have diverged.
     """
 
     def __init__(self, state: ChangeSetState, delta: list[Update]) -> None:
@@ -334,7 +339,7 @@ class _PendingState:
         return None
 
     def derives(self, asked: Recompute, updates: Sequence[Update]) -> bool:
-        """Return whether the recompute `asked` concerns any derived value once `updates` are applied."""
+        """Return whether there will be any derived value for the recompute `asked` once `updates` are applied."""
         function = asked.function
         derives = (update for some in (self._delta, updates) for update in some if type(update) is Derive)
         return self._cells.uses(function) or any(function in (None, derive.function) for derive in derives)
@@ -358,7 +363,7 @@ class _PendingState:
     def missing(self, updates: Sequence[Update]) -> list[str]:
         """Return the ids that `updates` remove although they do not exist."""
         self._catch_up()
-        own: dict[str, bool] = {}  # maps ids to whether they exist after the updates so far
+        own: dict[str, bool] = {}  # whether each id exists after the updates so far
         missing = []
         for update in updates:
             id_ = update.id

@@ -1,6 +1,6 @@
-"""Determines which requests a deleted change set refuses, and which outcomes remain if it is created again.
+"""Determines which requests a deleted change set refuses, and which outcomes remain recorded if it is created again.
 
-Invariant: a deleted change set accepts only a request to create it again or to bring it back.
+Invariant: a deleted change set accepts only a request to create it again or to restore it.
 """
 
 from itertools import dropwhile
@@ -17,14 +17,14 @@ def refuse_deleted(request: QueuedRequest) -> UnprocessableError | None:
     if isinstance(request.action, Create) or request.restored is not None:
         return None
     if isinstance(request.action, Marking) and request.refusal is not None:
-        return None  # the caller reports `request.refusal`, the reason why the change set cannot be brought back
+        return None  # the caller reports `request.refusal`, the reason why the change set cannot be restored
     return UnprocessableError(
         "this change set is deleted: create it again, or reopen it to bring it back", code="deleted"
     )
 
 
 def remembered_outcomes(state: ChangeSetState, before_ms: int) -> list[RecordedOutcome]:
-    """Return the outcomes in `state` that are still recorded after a commit whose `forget_before_ms` is `before_ms`."""
+    """Return the outcomes in `state` that remain recorded after a commit whose `forget_before_ms` is `before_ms`."""
     redriven_before_ms = before_ms - REDRIVE_MEMORY_MS
     kept = list(dropwhile(lambda one: one.at_ms < before_ms, state.outcomes.values()))
     return kept + list(dropwhile(lambda one: one.at_ms < redriven_before_ms, state.redriven.values()))

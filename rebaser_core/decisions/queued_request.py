@@ -27,18 +27,19 @@ class Restored:
 class QueuedRequest:
     """A queued request as it was read, with either its `updates` or the `error` that prevents its processing.
 
-    `request_id` is `@<sequence>` if the message has no readable id, so that two such requests are never confused.
-    `recompute` names derived values to compute again after the updates. `redrive` and `attempts` have the same meaning
-    as in `Decision`. If the request was sent again from the dead letters, `dead_at_ms` is the Unix time at which it had
-    been moved there. `blob` is the blob with the updates, if they are not in the message. `digest` is the result of
-    `content_digest`, empty if unknown. `author`, `message`, `expect_at` and `action` are the fields of the request.
+    `request_id` is `@<sequence>` if the message has no readable id; this distinguishes such requests from each other.
+    `recompute` specifies derived values to compute again after the updates. `redrive` and `attempts` have the same
+    meaning as in `Decision`. If the request was sent again from the dead letters, `dead_at_ms` is the Unix time at
+    which it had been moved there. `blob` is the blob that contains the updates, if they are not in the message.
+    `digest` is the result of `content_digest`, or empty if unknown. `author`, `message`, `expect_at` and `action` have
+    the same meaning as in `Request`.
 
     A request with an action is decided alone. It has either the data that the owner read for the action, or a
-    `refusal`. Unlike an `error`, a refusal leaves no dead letter. A `Create` has a `fork`. A revert has the `patch`
-    that takes the edits back, and an `Apply` has an `offer` and its patch. `merged` is the result of merging the patch
-    into the state that is passed to `decide`. A `Rebase` has `theirs`, the changes of the target; `replayed` is the
-    result of comparing them with that state. A `Marking` that brings a deleted change set back has the `restored`
-    state. `moved` is the result of `defined_after` for `expect_at`, or None if it has not been computed.
+    `refusal`. Unlike an `error`, a refusal does not produce a dead letter. A `Create` has a `fork`. A revert has the
+    `patch` that undoes the edits, and an `Apply` has an `offer` and its patch. `merged` is the result of merging the
+    patch into the state that is passed to `decide`. A `Rebase` has `theirs`, the changes of the target; `replayed` is
+    the result of comparing them with that state. A `Marking` that restores a deleted change set has `restored`. `moved`
+    is the result of `defined_after` for `expect_at`, or None if it has not been computed.
     """
 
     sequence: int

@@ -20,15 +20,15 @@ from rebaser_core.updates import Remove, Update
 
 @record
 class Theirs:
-    """The changes that the target of a branch has made since `base`, the base of the branch.
+    """The changes that the target of a branch has received since `base`, the base of the branch.
 
     `source` is the target with the log sequence that becomes the new base. `definitions` maps each id that the target
     has defined or removed since the base to its definition in the target.
 
-    If the target has applied the branch since the base, `applied` is the branch with the applied position; otherwise it
-    is None. `applied_in` and `applied_ms` are the log sequence and the Unix time of the commit that applied it, or 0.
-    `agreed` maps the ids that the branch had changed at this position to their definitions there, which the apply also
-    gave to the target.
+    If the target has applied the branch since the base, `applied` is the branch and the position up to which it was
+    applied; otherwise it is None. `applied_in` and `applied_ms` are the log sequence and the Unix time of the commit
+    that applied it, or 0. `agreed` maps each id that the branch had changed at this position to its definition there.
+    The apply gave the target the same definitions.
     """
 
     source: Source
@@ -40,8 +40,8 @@ class Theirs:
     applied_ms: int = 0
 
     def fits(self, branch: Branch) -> bool:
-        """Return whether these changes can be used for `branch`. They can if the base of the branch has not
-        moved since the changes were read."""
+        """Return whether these changes can be used for `branch`, which is the case if its base has not moved since they
+        were read."""
         return branch.base == self.base
 
 
@@ -67,8 +67,8 @@ def refuse_rebase(state: ChangeSetState) -> UnprocessableError | None:
 def check_moves(branch: Branch, born: int, source: Source) -> None:
     """Raise `UnprocessableError` with code `moved` if the target of `branch` was created after the base of the branch.
 
-    In this case, the branch was created from an earlier change set with the name of the target. `source` is the target.
-    `born` is the log sequence of the commit that created the target, or 0 if no `create` commit did.
+    In this case, the branch was created from an earlier change set with the same name as the target. `source` is the
+    target. `born` is the log sequence of the `create` commit that created the target, or 0 if there is none.
     """
     if born > branch.base:
         raise UnprocessableError(
@@ -110,10 +110,10 @@ class TargetCommits:
 class Replayed:
     """The content of the `replay` commit that rebases a branch onto the changes `theirs` of its target.
 
-    `delta` contains the definitions that the branch takes over. `bases` and `conflicts` are those of `commit.Replay`.
-    `changes` and `unresolved` are the numbers of changes and conflicts that the branch has afterwards. These attributes
-    are valid once `compare` has run. `status` is APPLIED if the commit closes the branch, because the target has all
-    edits that were made in the branch; otherwise it is None.
+    `delta` contains the definitions that the branch takes over. `bases` and `conflicts` have the same meaning as in
+    `commit.Replay`. `changes` and `unresolved` are the numbers of changes and conflicts that the branch has after the
+    commit. These attributes are valid once `compare` has run. `status` is APPLIED if the target contains all edits that
+    were made in the branch, so that the commit closes the branch; otherwise it is None.
     """
 
     def __init__(self, branch: Branch, theirs: Theirs, strategy: Strategy) -> None:
@@ -153,8 +153,8 @@ class Replayed:
         """Yield the ids to compare, each with its definition in the target.
 
         They are the ids that the target changed, the ids in conflict, and the ids that the target took from the branch.
-        A conflict may end because of an edit of the branch, and the branch may have edited an id again after the target
-        took it. So the last two groups are compared even if the target did not change these ids.
+        The last two groups are compared even if the target did not change their ids, because an edit of the branch may
+        have ended a conflict, and the branch may have edited an id again after the target took it.
         """
         theirs, changes = self._theirs, self._branch.changes
         yield from theirs.definitions.items()
@@ -176,7 +176,7 @@ class Replayed:
         elif strategy is Strategy.OURS or (agreed and not moved):
             self._rebase(id_, their)
         elif moved:
-            in_conflict = not same_definition(their, common)  # false if the target went back to the common definition
+            in_conflict = not same_definition(their, common)  # false if the target returned to the common definition
             self._rebase(id_, their, in_conflict=in_conflict)
             if in_conflict:
                 self.conflicts.append(_update(id_, common))

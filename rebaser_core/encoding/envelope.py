@@ -1,6 +1,6 @@
-"""Encodes and decodes the envelope of messages: headers with the content type, type and version, and a payload.
+"""Encodes and decodes the envelope of messages: a payload, and headers that specify its content type, type and version.
 
-Invariant: the headers alone determine whether the payload is decoded. They are checked in this order: content type,
+Invariant: whether the payload is decoded depends only on the headers, which are checked in this order: content type,
 type, version. A message of an older version is upgraded step by step to the current version before other code sees it.
 For any bytes and headers, decoding returns a message or raises a `RebaserError`.
 """
@@ -63,7 +63,7 @@ BLOBS: Final = "X-Blobs"
 FROM: Final = "X-From"
 PROTECTED: Final = "X-Protected"
 SUMMARY: Final = "X-Summary"
-REDRIVE: Final = "X-Redrive"  # the number of times that a request was sent again from the dead letters
+REDRIVE: Final = "X-Redrive"  # how often a request was sent again from the dead letters
 
 M = TypeVar("M")
 Headers = Mapping[str, str]
@@ -74,7 +74,7 @@ class Body(BaseModel):
     """The base class of the pydantic models that describe the bodies of messages, in each of their versions.
 
     Field names are in camelCase on the wire. Types are not converted, and unknown fields are refused. Programs that
-    only read values need no model. So pydantic builds a model only when it is first used or when
+    only read values need no model, so pydantic builds a model only when it is first used or when
     `MessageRegistry.build` is called.
     """
 
@@ -83,7 +83,7 @@ class Body(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _refuse_too_many(cls, raw: object) -> object:
-        # This check saves time and memory, because pydantic would create an error object for each unknown field.
+        # Without this check, pydantic would create an error object for each unknown field.
         if type(raw) is dict and len(raw) > len(cls.model_fields):
             raise malformed(f"a map has {len(raw)} fields, but its type has at most {len(cls.model_fields)}")
         return raw
@@ -93,10 +93,10 @@ class Body(BaseModel):
 class MessageType(Generic[M]):
     """A type of message, with the functions that read and write it.
 
-    `bodies` are the wire models of its versions, beginning with version 1; the last one is the current version.
-    `upgrades[0]` converts a body of version 1 to version 2, and so on. `read` converts a body of the current version to
-    the message; its last argument is the version in which the message arrived. `write` returns the wire map of a
-    message in a given version. Both may raise `UnprocessableError`.
+    `bodies` are the wire models of its versions, from version 1 to the current version. `upgrades[0]` converts a body
+    of version 1 to version 2, and so on. `read` converts a body of the current version to the message; its last
+    argument is the version in which the message arrived. `write` returns the wire map of a message in a given version.
+    Both may raise `UnprocessableError`.
 
     `lowest` returns the first version that can express a message. Messages are written in that version, so that
     programs of the previous release can read every message that they could have written themselves. If `lowest` is
@@ -150,7 +150,7 @@ class Peeked:
 def content_type_of(headers: Headers | None) -> ContentType:
     """Return the content type in which to reply to a message with `headers`.
 
-    It is the content type of the message, or CBOR if the message names none or an unknown one.
+    This is the message's own content type, or CBOR if the message specifies no content type or an unknown one.
     """
     try:
         return ContentType.of((headers or {}).get(CONTENT_TYPE, CBOR))
@@ -168,7 +168,7 @@ class MessageRegistry:
         self.types: dict[str, MessageType[Any]] = {}
         self.is_built = False
         self._by_class: dict[type, MessageType[Any]] = {}
-        # `peek` runs for every message, so this map contains all combinations of headers that it accepts.
+        # `peek` runs for every message. To make it fast, this map contains all combinations of headers that it accepts.
         self._peeked: dict[tuple[str | None, str | None, str | None], Peeked] = {}
         self._headers: dict[tuple[str, int, ContentType], dict[str, str]] = {}
         for kind in types:
@@ -185,7 +185,7 @@ class MessageRegistry:
     def build(self) -> None:
         """Build the pydantic models of all bodies, which takes tens of milliseconds and reads files.
 
-        Without this call, the first message that needs a model would build it, and so delay the event loop.
+        Without this call, each model is built when the first message needs it, which blocks the event loop.
         """
         for kind in self.types.values():
             for body in kind.bodies:
@@ -193,11 +193,11 @@ class MessageRegistry:
         self.is_built = True
 
     def peek(self, headers: Headers | None) -> Peeked:
-        """Return the content type, type and version that the headers of a message name.
+        """Return the content type, type and version that the headers of a message specify.
 
         Raise `UnprocessableError` with code `malformed` (a header is missing, or the version is not a positive number),
-        `unsupported_content_type` or `unknown_message_type`. Raise `UnsupportedVersion` if the version is newer than
-        those that this program can read.
+        `unsupported_content_type` or `unknown_message_type`. Raise `UnsupportedVersion` if this program cannot read the
+        version because it is too new.
         """
         headers = headers or {}
         content_type, name, version = (
@@ -253,9 +253,9 @@ class MessageRegistry:
         """Decode a message, and upgrade it to the current version of its type. The content of the field `skip`, if the
         message has it, is replaced by null before it is checked.
 
-        Raise the errors of `peek` and `loads`. Raise `UnprocessableError` with code `unexpected_message_type` if the
-        message is not of the type `expect`, with code `malformed` if the payload is not valid for its version, or with
-        a code that depends on the invalid content, such as `invalid_update` or `invalid_id`.
+        Raise the same errors as `peek` and `loads`. Also raise `UnprocessableError` with code `unexpected_message_type`
+        if the message is not of the type `expect`, with code `malformed` if the payload is not valid for its version,
+        or with a code that depends on the invalid content, such as `invalid_update` or `invalid_id`.
         """
         peeked = self.peek(headers)
         kind = self.types[peeked.type]
@@ -291,8 +291,8 @@ class MessageRegistry:
 
 
 def unwrap(raw: object, version: int) -> dict[str, Any]:
-    """Return the inner map of a payload such as `{"v1": {…}}`. Raise `UnprocessableError` if the payload is not such a
-    map, or if its key does not name `version`."""
+    """Return the inner map of a payload such as `{"v1": {…}}`. Raise `UnprocessableError` if the payload does not have
+    this form, or if its key is not that of `version`."""
     if type(raw) is not dict or len(raw) != 1:
         raise malformed('a payload must be a map with its version as the only key, as in {"v1": {…}}')
     tag, body = next(iter(raw.items()))
@@ -306,8 +306,8 @@ def unwrap(raw: object, version: int) -> dict[str, Any]:
 def validate(model: type[Body], raw: dict[str, Any]) -> Body:
     """Return `raw` as a body of the type `model`.
 
-    If `raw` is invalid, raise `UnprocessableError` (code `malformed`) with a message that names the first invalid
-    field.
+    If `raw` is invalid, raise `UnprocessableError` (code `malformed`) with a message that contains the path of the
+    first invalid field.
     """
     try:
         return model.model_validate(raw)

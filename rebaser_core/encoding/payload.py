@@ -1,7 +1,7 @@
 """Decodes and encodes payloads in CBOR and JSON. All bytes from outside the process are decoded here.
 
-Invariant: `loads` returns a value that any reader of JSON can represent, or raises `UnprocessableError` and no other
-exception. It takes time and memory in proportion to the size of the payload.
+Invariant: `loads` returns a value that any JSON reader can represent, or raises `UnprocessableError`, but no other
+exception. The time and memory that it needs are proportional to the size of the payload.
 """
 
 import json
@@ -16,8 +16,8 @@ from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.values import INT64_MAX, INT64_MIN
 
-# The number of arrays and maps in which a message may nest a value, in addition to the depth of the value itself
-# (`Limits.max_depth`).
+# The maximum number of nested arrays and maps around a value in a message. The depth of the value itself
+# (`Limits.max_depth`) is not included.
 FRAME_DEPTH = 8
 
 
@@ -29,9 +29,9 @@ class ContentType(StrEnum):
 
     @classmethod
     def of(cls, text: str) -> "ContentType":
-        """Return the content type that the MIME type `text` names. Case and parameters (`; charset=utf-8`) are ignored.
+        """Return the content type for the MIME type `text`. Case and parameters (`; charset=utf-8`) are ignored.
 
-        Raise `UnprocessableError` if the MIME type is neither that of CBOR nor that of JSON.
+        Raise `UnprocessableError` if the MIME type is neither `application/cbor` nor `application/json`.
         """
         found = _CONTENT_TYPES.get(text) or _CONTENT_TYPES.get(text.partition(";")[0].strip().lower())
         if found is None:
@@ -72,8 +72,9 @@ def loads(
 def dumps(content_type: ContentType, value: object) -> bytes:
     """Encode `value`. Equal values are always encoded to equal bytes.
 
-    The caller must have checked a value from a program with `check_json`, because cbor2 encodes recursively and a few
-    thousand nested lists would crash the process. Raise `UnprocessableError` if `value` cannot be encoded.
+    If the value comes from a program, the caller must first check it with `check_json`, because cbor2 encodes
+    recursively, so a few thousand nested lists would crash the process. Raise `UnprocessableError` if `value` cannot be
+    encoded.
     """
     try:
         if content_type is CBOR:
@@ -88,7 +89,7 @@ _NAMES = {BYTES: "byte string", TEXT: "text", LIST: "array", MAP: "map"}
 
 
 def head(major: int, length: int) -> bytes:
-    """Return the bytes with which CBOR announces a text, array or other item of the type `major`.
+    """Return the CBOR head, which precedes a text, an array or another item of the type `major`.
 
     `length` is the number of bytes, elements or entries that follow (see "head" in RFC 8949, section 3).
     """
@@ -98,7 +99,7 @@ def head(major: int, length: int) -> bytes:
 
 
 def read_head(source: BytesIO, major: int) -> int:
-    """Read a CBOR head (RFC 8949, section 3), which must have the type `major`, and return the length that it states.
+    """Read a CBOR head (RFC 8949, section 3), which must have the type `major`, and return the length that it contains.
 
     Raise `UnprocessableError` if the head is missing or invalid, or has another type.
     """
@@ -118,7 +119,7 @@ def read_head(source: BytesIO, major: int) -> int:
 def read_item(source: BytesIO, limits: Limits) -> object:
     """Read and return the next item of a CBOR sequence (RFC 8742). The position of `source` is then after the item.
 
-    The item is checked as strictly as by `loads`, with the same errors.
+    The item is checked as strictly as by `loads`, and the same errors are raised.
     """
     value = read_unchecked(source, limits)
     check_tree(value)
@@ -128,12 +129,12 @@ def read_item(source: BytesIO, limits: Limits) -> object:
 def read_items(source: BytesIO, count: int, limits: Limits) -> list[Any]:
     """Read the next `count` items of a CBOR sequence with a single call of cbor2.
 
-    The result is the same as that of `count` calls of `read_item`, but takes about half the time. At least 9 bytes of
-    `source` must precede the items. Raise `UnprocessableError` if one of these calls would raise it, and also if an
-    item has the maximum depth. After an error, the position of `source` is undefined.
+    The result is the same as from `count` calls of `read_item`, but takes about half the time. At least 9 bytes of
+    `source` must precede the items. Raise `UnprocessableError` if `read_item` would raise it for any of the items, or
+    if an item has the maximum depth. After an error, the position of `source` is undefined.
     """
-    # The head of a list is written in front of the items, over bytes that have been read already. So cbor2 reads the
-    # items as one list.
+    # To make cbor2 read the items as one list, the head of a list is written in front of them, over bytes that have
+    # already been read.
     frame = head(LIST, count)
     source.seek(-len(frame), SEEK_CUR)
     source.write(frame)
@@ -148,7 +149,7 @@ def write_items(items: list[Any]) -> bytes:
 
 
 def read_unchecked(source: BytesIO, limits: Limits) -> object:
-    """Read and return the next item of a CBOR sequence, as `read_item` does, but without `check_tree`.
+    """Read and return the next item of a CBOR sequence, like `read_item`, but without calling `check_tree`.
 
     The item may therefore contain byte strings, simple values, NaN, and integers of more than 64 bits.
     """
@@ -179,8 +180,8 @@ def _refuse_tag(*_: object) -> NoReturn:
     raise ValueError("CBOR tags are not allowed")
 
 
-# The tags that cbor2 decodes by itself; it passes all other tags to `tag_hook`. These tags are refused before their
-# content is decoded, because decoding a hostile number, regular expression or reference can already do harm.
+# The tags that cbor2 decodes by itself; it passes all other tags to `tag_hook`. They are refused before their content
+# is decoded, because merely decoding a hostile number, regular expression or reference can do harm.
 _REFUSED_TAGS = dict.fromkeys(
     (0, 1, 2, 3, 4, 5, 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799), _refuse_tag
 )
@@ -238,9 +239,9 @@ def _loads_json(payload: bytes, limits: Limits) -> object:
 
 
 def _check_json_depth(payload: bytes, depth: int) -> None:
-    """Raise `UnprocessableError` if the JSON text is nested deeper than `depth`. This runs in linear time.
+    """Raise `UnprocessableError` if the JSON text is nested deeper than `depth`. This takes linear time.
 
-    The JSON decoder is recursive, so deeply nested text must not reach it. The decoder finds all other faults itself.
+    The JSON decoder is recursive, so deeply nested text must not reach it. The decoder itself detects all other errors.
     """
     bare = payload.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_STRUCTURE)
     level = 0
