@@ -32,7 +32,7 @@ class QueuedRequest:
     meaning as in `Decision`. If the request was sent again from the dead letters, `dead_at_ms` is the Unix time at
     which it had been moved there. `blob` is the blob that contains the updates, if they are not in the message.
     `digest` is the result of `content_digest`, or empty if unknown. `author`, `message`, `expect_at` and `action` have
-    the same meaning as in `Request`.
+    the same meaning as in `EnqueueUpdatesRequest`.
 
     A request with an action is decided alone. It has either the data that the owner read for the action, or a
     `refusal`. Unlike an `error`, a refusal does not produce a dead letter. A `Create` has a `fork`. A revert has the

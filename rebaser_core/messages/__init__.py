@@ -1,9 +1,9 @@
-"""Encodes and decodes the messages of Rebaser in all their versions: requests, replies, commits and progress, and the
-blobs of large messages.
+"""Encodes and decodes Rebaser's messages in all their versions: requests, replies, commits and progress, and the blobs
+of large messages.
 
-Clients and servers call the functions below, which return messages of the current version only. So a new version needs
-only a body, an upgrade from the previous version, and golden files (`tests/wire`). This package imports `encoding`,
-`state` and root modules of `rebaser_core`.
+Clients and servers call the functions below, which return only messages of the current version. A new version therefore
+needs only a body, an upgrade from the previous version, and golden files (`tests/wire`). This package imports
+`encoding`, `state` and root modules of `rebaser_core`.
 """
 
 from dataclasses import replace
@@ -118,7 +118,7 @@ encode = REGISTRY.encode
 
 
 def encode_commit(commit: Commit, content_type: ContentType = CBOR) -> tuple[dict[str, str], bytes]:
-    """Return the headers and the payload of the message for `commit`. The headers include those for the sweeper and for
+    """Return the headers and the payload of the message for `commit`, including the headers for the sweeper and for
     overviews."""
     headers, payload = REGISTRY.encode(commit, content_type)
     headers.update(sweep_headers(commit))
@@ -173,8 +173,9 @@ def decode_commit(
     none. This saves time for a caller that only folds the commit.
 
 
-    Raise `UnprocessableError` with code `foreign` if the headers do not describe a commit, and with another code if the
-    commit is damaged. Raise `UnsupportedVersion` if the version, the kind or an outcome is unknown to this program.
+    Raise `UnprocessableError` with code `foreign` if the message is not a commit according to its headers, and with
+    another code if the commit is damaged. Raise `UnsupportedVersion` if this program does not know the version, the
+    kind or an outcome.
     """
     check_is_commit(headers)
     commit = REGISTRY.decode(headers, payload, limits, Commit, skip=None if history else BEFORE)

@@ -1,8 +1,7 @@
 """Defines the wire format of commits.
 
-Invariant: `decode_commit` returns a commit that equals the one that `encode_commit` encoded. It raises
-`UnsupportedVersion` for an unknown kind, outcome or version, because a reader must not fold a commit that it does not
-understand.
+Invariant: `decode_commit` returns a commit equal to the one that `encode_commit` encoded. For an unknown kind, outcome
+or version, it raises `UnsupportedVersion`, because a reader must not fold a commit that it does not understand.
 """
 
 from typing import Any
@@ -60,7 +59,7 @@ class CheckpointV1(Body):
 
 class CommitV1(Body):
     """The wire model of version 1. Each item of `requests` is a list of sequence, request id, outcome, performed, code,
-    message, redrive and attempts, without the empty fields at its end."""
+    message, redrive and attempts. Empty fields at the end of the list are omitted."""
 
     id: str
     previous: Count
@@ -85,7 +84,7 @@ class CommitV2(CommitV1):
 
 class CheckpointV3(CheckpointV1):
     """The wire model of a reference to a checkpoint. For a branch, `changes` is the address and the size of the blob
-    with the changes of the branch at the checkpoint."""
+    that contains the branch's changes at the checkpoint."""
 
     changes: dict[str, Any] | None = None
 
@@ -93,13 +92,13 @@ class CheckpointV3(CheckpointV1):
 class CommitV3(CommitV2):
     """The wire model of version 3, which adds the fields for history and branches.
 
-    Only `rebase` and `replay` commits have `before`, in the form of `delta`. If it is missing, no id of the delta
-    existed before. If it is null, the previous definitions are unknown. `authors` has a list of author and message for
-    each of `requests`. Only `create` commits have `origin` and `carried`, only `mark` commits `mark`, only `gc` commits
-    `gc`, and only `create` and `replay` commits `status`. `from` is the branch that was applied, or the target that was
-    replayed, with a log sequence. `settled` contains ids. Only `replay` commits have `bases` and `conflicts`, in the
-    form of `delta`; if `bases` is the address of a blob, the blob contains both fields. A missing `strategy` stands for
-    `record`. `pull` is an attempt at an automatic pull.
+    Only `rebase` and `replay` commits have `before`, which has the same form as `delta`. If `before` is missing, no id
+    of the delta existed before. If it is null, the previous definitions are unknown. `authors` contains a list of
+    author and message for each of `requests`. Only `create` commits have `origin` and `carried`, only `mark` commits
+    `mark`, only `gc` commits `gc`, and only `create` and `replay` commits `status`. `from` is the branch that was
+    applied or the target that was replayed, together with its log sequence. `settled` contains ids. Only `replay`
+    commits have `bases` and `conflicts`, which have the same form as `delta`; if `bases` is the address of a blob, that
+    blob contains both fields. A missing `strategy` stands for `record`. `pull` is an attempt at a pull.
     """
 
     checkpoint: CheckpointV3 | None = None
@@ -176,14 +175,16 @@ def _read(body: CommitV3, limits: Limits, version: int) -> Commit:
 
 
 def _read_create(kind: Kind, body: CommitV3) -> dict[str, Any]:
-    """Return the arguments of `Commit` that only `create` commits have, and `status`, which `replay` commits also
+    """Return the arguments of `Commit` that only `create` commits have, and `status`, which `replay` commits may also
     have."""
     if kind is not Kind.CREATE:
         if body.origin is not None or body.carried or (body.status is not None and kind is not Kind.REPLAY):
-            raise malformed(f"a {kind} commit has fields (origin, carried, status) that only other kinds may have")
+            raise malformed(
+                f"a {kind} commit has a field ('origin', 'carried' or 'status') that only other kinds may have"
+            )
         return {} if body.status is None else {"status": read_status(body.status)}
     if body.delta is not None or body.begin:
-        raise malformed("a create commit must have neither the field delta nor the field begin")
+        raise malformed("a create commit must have neither the field 'delta' nor the field 'begin'")
     return {
         "origin": None if body.origin is None else read_origin(body.origin),
         "status": None if body.status is None else read_status(body.status),
@@ -259,7 +260,7 @@ def _quick(raw: dict[str, Any], limits: Limits, version: int) -> Commit | None:
 
 
 def _quick_checkpoint(raw: object) -> CheckpointRef | None:
-    """Return the reference to a checkpoint if `raw` has only the usual fields, as for a change set that is not a
+    """Return the reference to a checkpoint if `raw` has only the fields that it has for a change set that is not a
     branch; otherwise return None."""
     if type(raw) is not dict or len(raw) != 3:
         return None
@@ -282,7 +283,7 @@ def _read_before(
 ) -> tuple[tuple[Update, ...] | None, BlobRef | None]:
     if kind not in _OF_UPDATES:
         if raw:
-            raise malformed(f"a {kind} commit must not have the field before, because it replaces no definitions")
+            raise malformed(f"a {kind} commit must not have the field 'before', because it replaces no definitions")
         return None, None
     if raw is None or version < HISTORY:
         return None, None
@@ -342,14 +343,14 @@ def _write(commit: Commit, version: int) -> dict[str, Any]:
     if commit.recompute:
         if version < 2:
             raise UnprocessableError(
-                "a commit of version 1 cannot have recompute: encode version 2", code="invalid_commit"
+                "a commit of version 1 cannot have the field 'recompute': use version 2", code="invalid_commit"
             )
         wire["recompute"] = [recompute.to_wire() for recompute in commit.recompute]
     if version >= HISTORY:
         _add_history(commit, wire)
     elif _has_history(commit):
         raise UnprocessableError(
-            f"a commit of version {version} cannot have the fields for history: encode version {HISTORY}",
+            f"a commit of version {version} cannot have the fields for history: use version {HISTORY}",
             code="invalid_commit",
         )
     return wire
@@ -377,7 +378,7 @@ def _write_delta(commit: Commit, version: int) -> dict[str, Any]:
         return write_blob(commit.delta_blob)
     if version < MATCHES and _has_match(commit):
         raise UnprocessableError(
-            f"a commit of version {version} cannot have patterns as inputs: encode version {MATCHES}",
+            f"a commit of version {version} cannot have patterns as inputs: use version {MATCHES}",
             code="invalid_commit",
         )
     return write_delta(commit.delta)
@@ -389,7 +390,7 @@ COMMIT = MessageType(
 
 
 def check_is_commit(headers: Headers | None) -> None:
-    """Raise `UnprocessableError` with code `foreign` if the headers of a message do not describe a commit."""
+    """Raise `UnprocessableError` with code `foreign` if a message is not a commit according to its headers."""
     name = (headers or {}).get(MESSAGE_TYPE)
     if name != COMMIT.name:
         what = "without a type" if name is None else f"of the type {name[:80]!r}"

@@ -1,7 +1,7 @@
 """Encodes and decodes blobs that contain the results of a large update in columns (`ComputedTable`).
 
-Invariant: `decode_table` returns a table that equals the one that `encode_table` encoded. It refuses all other bytes,
-and tables with a value that cannot be stored.
+Invariant: `decode_table` returns a table equal to the one that `encode_table` encoded. It refuses any other bytes, and
+tables with a value that cannot be stored.
 
 A blob contains `{"v2": {"computed": {…}}}` in CBOR. The inner map has these fields:
 
@@ -35,7 +35,7 @@ def encode_table(table: ComputedTable) -> bytes:
     bits = table.bits if numbers.all() else table.bits[numbers]
     ids = table.ids.lines() if isinstance(table.ids, RowIds) else "\n".join(table.ids).encode()
     faults = sorted(table.faults.items())
-    columns: dict[str, tuple[Any, ...]] = {  # all parts are joined at the end, so that each is copied only once
+    columns: dict[str, tuple[Any, ...]] = {  # all parts are joined at the end, so each is copied only once
         "ids": (head(TEXT, len(ids)), ids),
         "kinds": (head(BYTES, len(kinds)), kinds.tobytes()),
         "numbers": (head(BYTES, bits.nbytes), np.ascontiguousarray(bits, _BITS).data),
@@ -56,8 +56,8 @@ def decode_table(data: bytes, limits: Limits) -> ComputedTable:
 def check_table(data: bytes, table: ComputedTable, limits: Limits) -> None:
     """Raise `UnprocessableError` if the blob `data` does not decode to `table`.
 
-    The ids in the blob are checked, but not compared with those of `table`, because a comparison would have to create a
-    string for each id.
+    The ids in the blob are validated, but not compared with those of `table`, because that would mean creating a string
+    for each id.
     """
     if len(data) > limits.max_request_bytes:
         raise UnprocessableError(
@@ -79,15 +79,15 @@ def _open(data: bytes, limits: Limits) -> tuple[str, ComputedTable]:
         raise malformed("unexpected bytes follow the table")
     body = _only(_only(raw, "v2"), "computed")
     if type(body) is not dict or set(body) != {"ids", "kinds", "numbers", "others", "errors"}:
-        raise malformed("a table must be a map with the keys ids, kinds, numbers, others and errors")
+        raise malformed("a table must be a map with the keys 'ids', 'kinds', 'numbers', 'others' and 'errors'")
     ids, kinds = body["ids"], np.frombuffer(_bytes(body["kinds"]), np.uint8)
     if len(kinds) != _check_ids(ids, limits) or (len(kinds) and kinds.max() > OTHER):
-        raise malformed(f"the kinds of a table must be one byte for each id, from 0 to {OTHER}")
+        raise malformed(f"the field 'kinds' of a table must have exactly one byte per id, from 0 to {OTHER}")
     bits = _bits(_bytes(body["numbers"]), kinds)
     places = np.flatnonzero(kinds == OTHER).tolist()
     others, errors = body["others"], body["errors"]
     if type(others) is not list or len(others) != len(places) or type(errors) is not list:
-        raise malformed(f"the field others of a table must have one item for each id of kind {OTHER}")
+        raise malformed(f"the field 'others' of a table must have exactly one item per id of kind {OTHER}")
     check_tree(others)
     faults = dict(_fault(row, kinds) for row in errors)
     return ids, ComputedTable([], kinds, bits, dict(zip(places, others, strict=True)), faults)
@@ -95,7 +95,7 @@ def _open(data: bytes, limits: Limits) -> tuple[str, ComputedTable]:
 
 def _only(raw: object, key: str) -> Any:
     if type(raw) is not dict or list(raw) != [key]:
-        raise malformed(f"expected a map with the single key {key}")
+        raise malformed(f"expected a map with the single key {key!r}")
     return raw[key]
 
 
@@ -109,10 +109,11 @@ def _check_ids(text: object, limits: Limits) -> int:
     """Return the number of ids in `text`, which has one id in each line. Raise `UnprocessableError` if `text` or one of
     its ids is invalid."""
     if type(text) is not str:
-        raise malformed("the ids of a table must be one string")
+        raise malformed("the field 'ids' of a table must be a string")
     if not text:
         return 0
-    # The array has one element for each character. So the lengths of ids can be computed without a string for each id.
+    # The array has one element per character, so the lengths of the ids can be computed without creating strings for
+    # them.
     ascii_only = text.isascii()
     characters = np.frombuffer(
         text.encode("ascii" if ascii_only else "utf-32-le"), np.uint8 if ascii_only else np.uint32
@@ -124,27 +125,27 @@ def _check_ids(text: object, limits: Limits) -> int:
             f"the blob has {len(lengths)} computed values; at most {limits.max_updates} are allowed", code="too_large"
         )
     if lengths.min() == 0 or lengths.max() > limits.max_id_length:
-        raise malformed(f"an id of a table is empty, or longer than {limits.max_id_length} characters")
+        raise malformed(f"an id in a table is empty, or longer than {limits.max_id_length} characters")
     if not text.replace("\n", "").isprintable():
-        raise malformed("an id of a table has a character that is not printable")
+        raise malformed("an id in a table has a character that is not printable")
     return len(lengths)
 
 
 def _bits(raw: bytes, kinds: Any) -> Any:
     if len(raw) != 8 * int(is_number(kinds).sum()):
-        raise malformed("the field numbers of a table must have 8 bytes for each integer or double")
+        raise malformed("the field 'numbers' of a table must have exactly 8 bytes per integer or double")
     bits = spread_numbers(kinds, np.frombuffer(raw, _BITS))
     if not np.isfinite(bits[kinds == FLOAT].view(np.float64)).all():
-        raise malformed("a number of a table is not finite")
+        raise malformed("a number in a table is not finite")
     return bits
 
 
 def _fault(row: object, kinds: Any) -> tuple[int, Fault]:
     if type(row) is not list or len(row) != 4:
-        raise malformed("an error of a table must be a list of position, code, message and origin")
+        raise malformed("an error in a table must be a list of position, code, message and origin")
     position, code, message, origin = row
     if type(position) is not int or not 0 <= position < len(kinds) or kinds[position] != NULL:
-        raise malformed("the position of an error of a table must be that of an id whose value is null")
+        raise malformed("the position of an error in a table must be the position of an id whose value is null")
     if not (type(code) is str and type(message) is str and type(origin) is str):
-        raise malformed("the code, message and origin of an error of a table must be text")
+        raise malformed("the code, message and origin of an error in a table must be text")
     return position, Fault(code, message, origin)

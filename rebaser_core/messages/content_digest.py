@@ -1,5 +1,5 @@
-"""Computes a digest of the content of a request, which distinguishes a resent request from a different request with the
-same id.
+"""Computes a digest of a request's content. The digest distinguishes a request that was sent again from a different
+request with the same id.
 
 Invariant: requests with equal content have equal digests. It does not matter whether they were sent as CBOR or JSON,
 whether the updates were in the message or in a blob, or how the keys of maps were ordered.
@@ -14,7 +14,7 @@ from rebaser_core.commit import Marking, Reverts
 from rebaser_core.updates import Derive, Input, Match, Recompute, Set, Unset, Update
 from rebaser_core.values import canonical
 
-SIZE: Final = 8  # bytes; this is enough, because a sender who finds a collision only harms its own requests
+SIZE: Final = 8  # bytes; this is enough, because a sender who finds a collision harms only its own requests
 
 
 def digest_of(
@@ -26,7 +26,7 @@ def digest_of(
 ) -> bytes:
     """Return the digest of a request with this content. The author and the message of a request are not included.
 
-    `action` is the action of a request that has no edits.
+    `action` is set only if the request has no edits.
     """
     parts = [_bytes_of(update) for update in updates]
     if from_change_set is not None:
@@ -53,7 +53,7 @@ def digest_of(
 
 
 def _bytes_of(update: Update) -> bytes:
-    """Encode one update. Each part includes its length, so no encoded update is a prefix of a different one."""
+    """Encode one update. Each part begins with its length, so no encoded update is a prefix of a different one."""
     if type(update) is Derive:
         return _bytes_of_derive(update)
     id_ = update.id.encode()
@@ -65,8 +65,8 @@ def _bytes_of(update: Update) -> bytes:
 def _bytes_of_derive(derive: Derive) -> bytes:
     """Return what `canonical` would return for a list of the id, the function, the inputs as pairs, and the parameters.
 
-    The order of the inputs matters, but that of the parameters does not. The bytes are built without that list, because
-    building it would take most of the time.
+    The order of the inputs matters, but the order of the parameters does not. The list itself is never built, because
+    that would take most of the time.
     """
     out = [b"derive[4:", _text(derive.id), _text(derive.function), b"[%d:" % len(derive.inputs)]
     for name, source in derive.inputs.items():

@@ -1,8 +1,10 @@
 """Writes and reads the headers of dead letters, which are copies of requests that could not be processed.
 
-The headers contain the reason. Invariant: no header of a request can be mistaken for a header that Rebaser adds, and
-NATS interprets no header of a copy. To ensure this, a header of the request gets the prefix `X-Original-` if Rebaser or
-NATS uses its name. It loses the prefix when the request is sent again.
+The headers say why the request could not be processed.
+
+Invariant: no header of a request can be mistaken for a header that Rebaser adds, and NATS interprets no header of a
+copy. To ensure this, a header of the request whose name is used by Rebaser or NATS gets the prefix `X-Original-`. It
+loses the prefix when the request is sent again.
 """
 
 import re
@@ -17,7 +19,7 @@ from rebaser_core.ids import ChangeSetKey, RequestId, check_request_id, is_seque
 
 MAX_HEADERS = 64
 MAX_HEADER_VALUE = 1024  # the maximum length in characters
-HEADER_ROOM = 64 * 1024  # the number of bytes of a message that are reserved for its headers
+HEADER_ROOM = 64 * 1024  # the number of bytes in a message that are reserved for its headers
 
 _REASON_CODE = "X-Reason-Code"
 _REASON = "X-Reason"
@@ -42,13 +44,13 @@ _REDRIVE = re.compile(r"[1-9][0-9]{0,5}")
 class DeadLetter:
     """A dead letter as its headers describe it.
 
-    `sequence` is the sequence of the dead letter in its stream, and `request_sequence` that of the request in the
-    stream of requests. `request_id` is `@<request_sequence>` if neither the readable part of the request nor its header
-    `Nats-Msg-Id` contains an id. `code` and `reason` say why the request could not be processed. `attempts` is the
-    number of times that the request was tried. `redrive` is the number of times that it had been sent again from the
-    dead letters. `server` is the server that wrote the dead letter, at the Unix time `dead_at_ms`. `size` is the number
-    of bytes of the payload in this message; a larger payload is in the blob `payload_address`. `headers` are the
-    headers of the request.
+    `sequence` is the dead letter's sequence in its stream, and `request_sequence` is the request's sequence in the
+    request stream. `request_id` is `@<request_sequence>` if neither the readable part of the request nor its header
+    `Nats-Msg-Id` contains an id. `code` and `reason` say why the request could not be processed. `attempts` is how
+    often it was attempted, and `redrive` is how often it had been sent again from the dead letters. `server` is the
+    server that wrote the dead letter, and `dead_at_ms` is the Unix time at which it did so. `size` is the size of this
+    message's payload (bytes). A payload that is too large for the message is in the blob `payload_address`. `headers`
+    are the headers of the request.
     """
 
     sequence: int
@@ -67,23 +69,23 @@ class DeadLetter:
 
 
 def read_redrive(headers: Mapping[str, str] | None) -> int:
-    """Return how many times a request was sent again from the dead letters, according to its header. Return 0 if the
-    header is missing or is not a valid count."""
+    """Return how often a request was sent again from the dead letters, according to its headers. Return 0 if the header
+    is missing or is not a valid count."""
     text = (headers or {}).get(REDRIVE, "")
     return int(text) if _REDRIVE.fullmatch(text) else 0
 
 
 def read_dead_at(headers: Mapping[str, str] | None) -> int:
-    """Return the Unix time (ms) at which a request was moved to the dead letters, from the headers with which it was
-    sent again. Return 0 if they contain no valid time."""
+    """Return the Unix time (ms) at which a request that was sent again had been moved to the dead letters. Return 0 if
+    its headers contain no valid time."""
     return _count((headers or {}).get(_DEAD_AT))
 
 
 def claimed_id(headers: Mapping[str, str] | None, key: ChangeSetKey) -> RequestId | None:
     """Return the request id that the header `Nats-Msg-Id` contains, or None if it contains no valid id.
 
-    This id is used if the payload of a request cannot or must not be read. The header contains either the id alone, or
-    the key of the change set followed by the id, as Rebaser's own clients write it.
+    This id is used if the payload of a request cannot or must not be read. The header contains either the id alone or,
+    if Rebaser's own client wrote it, the key of the change set followed by the id.
     """
     id_ = (headers or {}).get(MESSAGE_ID, "").removeprefix(f"{key}.").partition("#")[0]
     try:
@@ -93,10 +95,9 @@ def claimed_id(headers: Mapping[str, str] | None, key: ChangeSetKey) -> RequestI
 
 
 def reported_id(request_id: RequestId, headers: Mapping[str, str] | None, key: ChangeSetKey) -> RequestId | None:
-    """Return the request id for the reply to a request that the log records as `request_id`; None if the sender gave no
-    id.
+    """Return the id for the reply to a request that the log records as `request_id`, or None if the sender gave no id.
 
-    The two ids differ for an unreadable request. The log records such a request under its sequence and not under the id
+    The two ids differ if the request is unreadable. The log records such a request under its sequence instead of the id
     in its headers, so that it cannot be mistaken for a readable request with this id.
     """
     return claimed_id(headers, key) if is_sequence_id(request_id) else request_id
@@ -139,9 +140,10 @@ def dead_headers(
 
 
 def read_letter(sequence: int, key: ChangeSetKey, headers: Mapping[str, str], size: int) -> DeadLetter:
-    """Return the dead letter in a message of the stream of dead letters.
+    """Return the dead letter in a message from the dead-letter stream.
 
-    `sequence` and `size` (bytes of the payload) are those of the message. Fields that its headers lack are empty or 0.
+    `sequence` is the message's sequence, and `size` is the size of its payload (bytes). Fields that the headers lack
+    are empty or 0.
     """
     own = {
         name.removeprefix(_ORIGINAL): value
@@ -166,7 +168,7 @@ def read_letter(sequence: int, key: ChangeSetKey, headers: Mapping[str, str], si
 
 
 def readable_request(letter: DeadLetter, payload: bytes) -> object | None:
-    """Return the decoded payload of the request, as JSON types; None if it cannot be decoded."""
+    """Return the decoded payload of the request, as JSON types, or None if it cannot be decoded."""
     try:
         return loads(ContentType.of(letter.headers.get(CONTENT_TYPE, "")), payload)
     except UnprocessableError:
@@ -176,8 +178,8 @@ def readable_request(letter: DeadLetter, payload: bytes) -> object | None:
 def redriven_headers(letter: DeadLetter) -> dict[str, str]:
     """Return the headers with which to send the request of `letter` again.
 
-    They are the headers of the request, except those that NATS interprets, and except the inbox of the caller, who has
-    already received a reply.
+    These are the original headers without those that NATS interprets, and without the sender's reply inbox, because the
+    sender has already received a reply.
     """
     number = letter.redrive + 1
     headers = {
@@ -185,16 +187,16 @@ def redriven_headers(letter: DeadLetter) -> dict[str, str]:
         for name, value in letter.headers.items()
         if not name.lower().startswith("nats-") and name.lower() not in (REPLY_INBOX.lower(), REDRIVE.lower())
     }
-    # The suffix makes the message id unique. Another dead letter may have the same request id and, if the stream of
-    # requests was created again, also the same request sequence.
+    # The suffix makes the message id unique. Another dead letter may have the same request id and, if the request
+    # stream was created again, even the same request sequence.
     suffix = f"#{number}@{letter.sequence}"
     dead_at = {_DEAD_AT: str(letter.dead_at_ms)}
     return headers | dead_at | {REDRIVE: str(number), MESSAGE_ID: f"{letter.key}.{letter.request_id}{suffix}"}
 
 
 def clean(text: str) -> str:
-    """Convert `text` to a header value: at most `MAX_HEADER_VALUE` characters of printable ASCII, with ? in place of
-    other characters."""
+    """Convert `text` to a header value: at most `MAX_HEADER_VALUE` characters of printable ASCII, with each other
+    character replaced by `?`."""
     return "".join(char if " " <= char <= "~" else "?" for char in text[:MAX_HEADER_VALUE]).strip()
 
 

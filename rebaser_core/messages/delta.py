@@ -1,7 +1,7 @@
 """Defines the wire format of deltas, which are either inline in a commit or in a blob.
 
-Invariant: only computed values are accepted as the delta of a `dvu` commit, and only updates are accepted as the delta
-of any other commit.
+Invariant: the delta of a `dvu` commit contains only computed values, and the delta of any other commit only updates.
+Any other delta is refused.
 """
 
 import operator
@@ -48,13 +48,15 @@ def write_computed(item: Computed) -> dict[str, Any]:
 
 def read_computed_list(raw: object, limits: Limits) -> tuple[Computed, ...]:
     if type(raw) is not list:
-        raise malformed(f"the field computed must be a list, not {type(raw).__name__}")
+        raise malformed(f"the field 'computed' must be a list, not {type(raw).__name__}")
     return tuple([read_computed(item, limits) for item in raw])
 
 
 def read_computed(raw: object, limits: Limits) -> Computed:
     if type(raw) is not dict or len(raw) != 2:
-        raise malformed("a computed value must be a map with the key id and either the key value or the key error")
+        raise malformed(
+            "a computed value must be a map with the key 'id' and either the key 'value' or the key 'error'"
+        )
     id_ = check_id(raw.get("id"), limits)
     if "value" in raw:
         return Computed(id_, check_json(raw["value"], limits))
@@ -86,31 +88,30 @@ def read_delta(kind: Kind, raw: dict[str, Any], limits: Limits) -> Delta:
     invalid."""
     field = "computed" if kind is Kind.DVU else "updates"
     if len(raw) != 1 or field not in raw:
-        raise malformed(f"the delta of a {kind} commit must be a map with the single key {field}")
+        raise malformed(f"the delta of a {kind} commit must be a map with the single key {field!r}")
     return read_computed_list(raw[field], limits) if kind is Kind.DVU else parse_updates(raw[field], limits)
 
 
 # -- blobs -------------------------------------------------------------------------------------------------------------
-#
-# A blob contains `{"v1": {"updates": […]}}` or `{"v1": {"computed": […]}}` in CBOR. A call of cbor2 encodes or decodes
-# only a few hundred items, because a call for a million items would block the event loop for a second. Updates that
-# contain a match are tagged `v2`, so that programs of the previous release refuse the blob as too new. The results of a
-# large update are written in columns (`rebaser_core.messages.computed_blob`) and are also tagged `v2`. Clients rarely
-# read such results. So the module for columns, which needs NumPy, is imported only for them.
+# A blob contains `{"v1": {"updates": […]}}` or `{"v1": {"computed": […]}}` in CBOR. Each call of cbor2 encodes or
+# decodes only a few hundred items, because a call for a million items would block the event loop for a second. A blob
+# of updates that contain a match has the key `v2`, so that programs of the previous release refuse it as too new. The
+# results of a large update are written in columns (`rebaser_core.messages.computed_blob`), also under the key `v2`.
+# Clients rarely read such results, so the module for columns, which needs NumPy, is imported only when it is needed.
 
 _V2 = dumps(CBOR, {"v2": 0})[:4]
 
 
 def encode_updates_blob(updates: Sequence[Update]) -> bytes:
-    """Encode, as a blob, updates that are too large for the message of their request."""
+    """Encode updates that are too large for their request as a blob."""
     return encode_delta(tuple(updates))
 
 
 def decode_updates_blob(data: bytes, limits: Limits = DEFAULT_LIMITS) -> tuple[Update, ...]:
-    """Return the updates in `data`, the output of `encode_updates_blob`.
+    """Decode updates that `encode_updates_blob` has encoded as `data`.
 
-    Raise `UnprocessableError` if they are invalid, by the same rules as for updates in a message, and
-    `UnsupportedVersion` if their version is unknown.
+    The updates are validated by the same rules as updates in a message. Raise `UnprocessableError` if they are invalid,
+    and `UnsupportedVersion` if the version of the blob is unknown.
     """
     return _decode("updates", data, limits, parse_update)
 
@@ -135,7 +136,7 @@ class EncodedUpdates:
 
 
 def encode_delta(delta: Delta, max_bytes: int = COMMIT_LIMITS.max_request_bytes) -> bytes:
-    """Encode, as a blob, a delta that is too large for its commit.
+    """Encode a delta that is too large for its commit as a blob.
 
     Raise `UnprocessableError` with code `too_large` if the blob would have more than about `max_bytes`.
     """
@@ -160,7 +161,7 @@ def encode_delta(delta: Delta, max_bytes: int = COMMIT_LIMITS.max_request_bytes)
 
 
 def decode_delta(kind: Kind, data: bytes, limits: Limits = COMMIT_LIMITS) -> Delta:
-    """Return the delta in the blob `data`, for a commit of `kind`.
+    """Return the delta in the blob `data`, which belongs to a commit of `kind`.
 
     Raise `UnprocessableError` if the blob is invalid, and `UnsupportedVersion` if its version is unknown.
     """
@@ -178,7 +179,8 @@ def decode_delta(kind: Kind, data: bytes, limits: Limits = COMMIT_LIMITS) -> Del
 
 
 def check_delta(kind: Kind, data: bytes, delta: Delta) -> None:
-    """Raise `UnprocessableError` if the blob `data` does not decode to `delta`, for a commit of `kind`."""
+    """Raise `UnprocessableError` if the blob `data`, which belongs to a commit of `kind`, does not decode to
+    `delta`."""
     if not isinstance(delta, _ITEMS):
         from rebaser_core.messages.computed_blob import check_table  # noqa: PLC0415 - needs NumPy
         from rebaser_core.state.computed_table import ComputedTable  # noqa: PLC0415 - needs NumPy

@@ -1,4 +1,4 @@
-"""Defines the message that reports the progress of a long update of derived values. It is published for watchers, and
+"""Defines the message that reports the progress of a long update of derived values. It is published to subscribers but
 not stored."""
 
 from dataclasses import dataclass
@@ -15,8 +15,9 @@ from rebaser_core.limits import Limits
 class DvuProgress:
     """The progress of a running update of derived values.
 
-    The update has been running on `server` for `seconds`. When it is complete, derived values are up to date up to the
-    log sequence `covers`. So far, `done` of `total` values are processed; `total` is None during planning.
+    The update has been running on the server `server` for `seconds` seconds. Once it is complete, derived values are up
+    to date as of log sequence `covers`. So far, `done` of `total` values have been processed; `total` is None during
+    planning.
     """
 
     workspace_id: str

@@ -1,8 +1,8 @@
 """Checks that an encoded commit decodes to the same commit, without the cost of decoding it.
 
 Invariant: the check returns true only if `decode_commit` would return an equal commit and `read_sweep_headers` would
-return the commit's `applied` and `debt`. False means that the result is unknown. The check runs for every commit before
-the commit is stored, so it must be fast: it compares the fields of the message with those of the commit, creates no
+return the commit's `applied` and `debt`. If the check returns false, only decoding can tell. The check runs before each
+commit is stored, so it must be fast: it compares the fields of the message with those of the commit, creates no
 objects, and calls few functions.
 """
 
@@ -25,9 +25,9 @@ _CBOR, _NAME = str(CBOR), COMMIT.name
 def surely_reads_back(commit: Commit, headers: Headers, payload: bytes) -> bool:
     """Return whether `headers` and `payload` are certain to decode to `commit`.
 
-    Only usual commits are examined: commits of version 1 or 3, in CBOR, that decide requests, and whose updates and
-    replaced definitions are all of the type `Set`. All parts of such a commit are inline, and its change set is not a
-    branch. For any other commit, return false. Raise `UnprocessableError` if `payload` is not CBOR.
+    Only the most common commits are checked: commits of version 1 or 3 in CBOR that decide requests, whose updates and
+    replaced definitions are all of the type `Set`, that refer to no blobs, and that do not belong to a branch. For any
+    other commit, return false. Raise `UnprocessableError` if `payload` is not CBOR.
     """
     if commit.kind is not Kind.REBASE or commit.delta_blob is not None:
         return False
@@ -126,7 +126,7 @@ def _same_decisions(rows: Any, decisions: Sequence[Decision]) -> bool:
     success, bits = Outcome.SUCCESS, 0
     try:
         for (sequence, request_id, outcome, performed), decision in zip(rows, decisions):  # noqa: B905 - equal lengths
-            # This condition is also false for a row that is a map or a text.
+            # Unpacking a map or a text may also succeed; this check then fails.
             if not (type(sequence) is type(performed) is int and type(request_id) is str):
                 return False
             if sequence != decision.sequence or request_id != decision.request_id or performed != decision.performed:

@@ -1,8 +1,8 @@
 """Defines the request to a change set, in all versions of its wire format.
 
-A request of version 1 names a blob with its updates. Version 2 can contain the updates. Version 3 adds `recompute`, and
-patterns as inputs. Version 4 adds `author`, `message` and `expect`, and the actions `revert`, `create`, `apply`,
-`rebase` and `mark`.
+A request of version 1 refers to a blob that contains its updates. From version 2 on, a request can itself contain the
+updates. Version 3 adds `recompute`, and patterns as inputs. Version 4 adds `author`, `message` and `expect`, and the
+actions `revert`, `create`, `apply`, `rebase` and `mark`.
 """
 
 from typing import Any
@@ -30,14 +30,14 @@ MAX_AUTHOR, MAX_MESSAGE = 128, 1024  # the maximum lengths in characters
 class EnqueueUpdatesRequest:
     """A request to one change set, which contains either edits or an action.
 
-    The edits are in `updates`, or in the blob `updates_address` (see `encode_updates_blob`). `recompute` names derived
-    values to compute again after the edits, although none of their inputs changed. `from_change_set_id` is the change
-    set from which the edits were taken, if any. `author` and `message` say who sends the request, and why; both are
-    unverified claims of the sender. `expect_at` is the log sequence up to which the sender has seen the change set: the
-    request is refused if a later commit defined or removed one of its ids.
+    The edits are in `updates`, or in the blob `updates_address` (see `encode_updates_blob`). `recompute` specifies
+    derived values to compute again after the edits although none of their inputs changed. `from_change_set_id` is the
+    change set from which the edits were taken, if any. `author` and `message` say who sends the request and why; both
+    are unverified claims of the sender. `expect_at` is the log sequence up to which the sender has seen the change set:
+    the request is refused if a later commit defined or removed one of its ids.
 
-    `action` is the action of a request without edits. Such a request has no updates and no `recompute`. Only reverts,
-    applies and marks may have `expect_at`. A mark is refused if any commit follows `expect_at`.
+    A request with an `action` has no updates and no `recompute`. Of these requests, only reverts, applies and marks may
+    have `expect_at`. A mark is refused if any commit follows `expect_at`.
     """
 
     id: RequestId
@@ -145,13 +145,17 @@ def _read(body: RequestV4, limits: Limits, version: int) -> EnqueueUpdatesReques
     actions: list[Body] = [one for one in asked if one is not None]
     if actions:
         if len(actions) > 1:
-            raise malformed("a request must have only one of revert, create, apply, rebase and mark")
+            raise malformed(
+                "a request may have only one of the fields 'revert', 'create', 'apply', 'rebase' and 'mark'"
+            )
         if body.expect is not None and type(actions[0]) in (CreateV4, RebaseV4):
-            raise malformed("a request to create or to rebase must not have the field expect")
+            raise malformed("a request to create or rebase a change set must not have the field 'expect'")
         if (body.updates, body.updates_address, body.from_change_set_id, body.recompute) != (None,) * 4:
-            raise malformed("a request with an action must not have updates, fromChangeSetId or recompute")
+            raise malformed(
+                "a request with an action must not have the fields 'updates', 'fromChangeSetId' or 'recompute'"
+            )
     elif (body.updates is None) == (body.updates_address is None):
-        raise malformed("a request must have either updates or updatesAddress")
+        raise malformed("a request must have either the field 'updates' or the field 'updatesAddress'")
     return EnqueueUpdatesRequest(
         check_request_id(body.id),
         check_token(body.workspace_id, "workspace"),
@@ -185,7 +189,7 @@ _STRATEGIES = {str(strategy): strategy for strategy in Strategy}
 
 def _text(text: str, what: str, longest: int) -> str:
     if len(text) > longest:
-        raise malformed(f"the field {what} has {len(text)} characters; at most {longest} are allowed")
+        raise malformed(f"the field {what!r} has {len(text)} characters; at most {longest} are allowed")
     return text
 
 
@@ -197,7 +201,7 @@ def _read_revert(body: RevertV4) -> Reverts:
 
 def _read_create(body: CreateV4) -> Create:
     if body.follow not in (AUTO, MANUAL):
-        raise malformed(f"`follow` must be {AUTO} or {MANUAL}, not {body.follow[:40]!r}")
+        raise malformed(f"the field 'follow' must be {AUTO!r} or {MANUAL!r}, not {body.follow[:40]!r}")
     create = Create(body.parent, body.at, body.target, body.closed, body.follow == AUTO)
     for name in (create.parent, create.target):
         if name is not None:
@@ -216,7 +220,7 @@ def _read_rebase(body: RebaseV4) -> Rebase:
 def _check_rebase(rebase: Rebase) -> Rebase:
     plain = rebase.upto is not None and rebase.onto is None and rebase.strategy is Strategy.RECORD
     if rebase.settles is not None and not plain:
-        raise malformed("a request to rebase with the field settles must have upto, but neither onto nor strategy")
+        raise malformed("a rebase request with the field 'settles' must have 'upto', but neither 'onto' nor 'strategy'")
     return rebase
 
 
@@ -230,11 +234,13 @@ def check_create(create: Create) -> Create:
 def _check_revert(reverts: Reverts) -> Reverts:
     if not 0 < reverts.first <= reverts.last:
         raise malformed(
-            f"the first commit of a revert must be at least 1 and at most the last commit, {reverts.last}; "
+            f"the first commit to revert must be at least 1 and at most the last commit, {reverts.last}; "
             f"it is {reverts.first}"
         )
     if reverts.request is not None and reverts.first != reverts.last:
-        raise malformed("a request to revert a single request must give the commit of this request as first and last")
+        raise malformed(
+            "to revert a single request, give the commit of this request as both the first and the last commit"
+        )
     return reverts
 
 
@@ -243,9 +249,9 @@ def _read_updates(raw: object, limits: Limits, version: int) -> tuple[Update, ..
 
 
 def _quick(raw: dict[str, Any], limits: Limits, version: int) -> EnqueueUpdatesRequest | None:
-    """Return the request if it has only inline updates, as nearly all requests do; otherwise return None.
+    """Return the request if it contains only updates, like nearly all requests; otherwise return None.
 
-    The request is checked by the same rules as in `_read`.
+    The request is validated by the same rules as in `_read`.
     """
     updates = raw.get("updates")
     if (
@@ -286,7 +292,7 @@ def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
     }
     if version < 4 and _is_v4(request):
         raise UnprocessableError(
-            f"a request of version {version} cannot have author, message, expect or an action: use version 4",
+            f"a request of version {version} cannot have an author, a message, `expect_at` or an action: use version 4",
             code="invalid_request",
         )
     if request.action is not None:
@@ -312,7 +318,8 @@ def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
     if request.recompute is not None:
         if version < 3:
             raise UnprocessableError(
-                f"a request of version {version} cannot have recompute: use version 3", code="invalid_request"
+                f"a request of version {version} cannot have the field 'recompute': use version 3",
+                code="invalid_request",
             )
         wire["recompute"] = request.recompute.to_wire()
     return wire | _write_v4(request) if version >= 4 else wire

@@ -46,7 +46,8 @@ class StatusV1(Body):
 class ConflictV2(ConflictV1):
     """The wire model of a conflict in version 2, which adds the three definitions that are involved.
 
-    Each of them is an update, or null if the value does not exist. If they are unknown, all three fields are missing.
+    Each definition is an update, or null if the value does not exist. If the definitions are unknown, all three fields
+    are missing.
     """
 
     base: dict[str, Any] | None = None
@@ -61,8 +62,8 @@ class ConflictsV2(ConflictsV1):
 class SuccessV2(SuccessV1):
     """The wire model of a success in version 2, which adds two fields for requests about branches.
 
-    `position` is the log sequence of the branch that was applied, or of the target onto which a branch was rebased.
-    `conflicts` is the number of conflicts in the branch after a rebase.
+    `position` is the log sequence up to which a branch was applied, or the target's log sequence onto which a branch
+    was rebased. `conflicts` is the number of conflicts in the branch after a rebase.
     """
 
     position: Count = 0
@@ -104,7 +105,7 @@ def _read_status(wire: StatusV1, limits: Limits) -> Status:
         return Conflicts(conflicts.message, conflicts.commit, _read_conflicts(conflicts.conflicts, limits))
     if error is not None and success is None and conflicts is None:
         return Failure(error.code, error.message, error.commit)
-    raise malformed("a status must have exactly one of the fields success, conflicts and error")
+    raise malformed("a status must have exactly one of the fields 'success', 'conflicts' and 'error'")
 
 
 def _read_conflicts(items: Sequence[ConflictV1], limits: Limits) -> tuple[Conflict, ...]:
@@ -118,13 +119,13 @@ def _read_sides(item: ConflictV1, limits: Limits) -> Sides | None:
     if not isinstance(item, ConflictV2) or _SIDES.isdisjoint(item.model_fields_set):
         return None
     if not item.model_fields_set >= _SIDES:
-        raise malformed("a conflict must have either all of the fields base, ours and theirs, or none of them")
+        raise malformed("a conflict must have either all of the fields 'base', 'ours' and 'theirs', or none of them")
     sides = (item.base, item.ours, item.theirs)
     return Sides(*[None if side is None else parse_update(side, limits) for side in sides])
 
 
 def _quick(raw: dict[str, Any], _: Limits, __: int) -> EnqueueUpdatesResponse | None:
-    """Return the reply if it is a plain success, as nearly all replies are; otherwise return None."""
+    """Return the reply if it is a plain success, like nearly all replies; otherwise return None."""
     status = raw.get("status")
     success = status.get("success") if type(status) is dict and len(status) == 1 else None
     if len(raw) != 4 or type(success) is not dict or len(success) != 2:
@@ -187,7 +188,7 @@ def encode_result(conflicts: Iterable[Conflict]) -> bytes:
 
 
 def decode_result(data: bytes) -> tuple[Conflict, ...]:
-    """Return the conflicts in `data`, the output of `encode_result`.
+    """Decode the conflicts that `encode_result` has encoded as `data`.
 
     Raise `UnprocessableError` if the blob is invalid, and `UnsupportedVersion` if its version is unknown.
     """

@@ -1,10 +1,10 @@
-"""Copies the commits of a parent to a branch, and encodes and decodes the blobs of branches.
+"""Copies commits from a parent to a branch, and encodes and decodes the blobs of branches.
 
-The tail of a branch consists of the commits in the parent's log after the checkpoint of the parent, up to the position
-from which the branch was created. They are copied into the `create` commit of the branch.
+The tail of a branch consists of the commits in the parent's log after the parent's checkpoint, up to the position from
+which the branch was created. They are copied into the branch's `create` commit.
 
 Invariant: folding a copied commit has the same effect as folding the original, except for the fields that only the
-parent's queue needs. All change sets that are created from one position name the same blob as their tail.
+parent's queue needs. All change sets that are created from the same position share one tail blob.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,13 +25,13 @@ from rebaser_core.updates import Remove, Set, Update
 
 # Fields that concern only the parent's queue. A change set created from the parent does not need them.
 _OF_QUEUE = {"requests", "authors", "reverts", "attempt", "forgetBeforeMs", "applied", "debt", "checkpoint", "carried"}
-_OF_APPLY = _OF_QUEUE | {"from"}  # a `replay` commit needs `from`, because it contains the new base of the branch
+_OF_APPLY = _OF_QUEUE | {"from"}  # a `replay` commit needs `from`, which contains the new base of the branch
 _peek = MessageRegistry((COMMIT,)).peek
 
 
 def copy_row(sequence: int, headers: Headers, data: bytes) -> TailRow:
-    """Return a copy of the commit in the message at log sequence `sequence`. Raise the errors of `decode_commit` if the
-    message is not a commit."""
+    """Return a copy of the commit in the message at log sequence `sequence`. If the message is not a commit, raise the
+    same errors as `decode_commit`."""
     check_is_commit(headers)
     peeked = _peek(headers)
     body = unwrap(loads(peeked.content_type, data, COMMIT_LIMITS), peeked.version)
@@ -44,7 +44,7 @@ def copy_row(sequence: int, headers: Headers, data: bytes) -> TailRow:
 
 
 def read_row(row: TailRow) -> Commit | None:
-    """Return the commit in `row`, or None if the copied message was not a commit. Raise the errors of
+    """Return the commit in `row`, or None if the copied message was not a commit. Raise the same errors as
     `decode_commit`."""
     if row.body is None:
         return None
@@ -57,12 +57,12 @@ def read_row(row: TailRow) -> Commit | None:
 
 
 def encode_tail(rows: tuple[TailRow, ...]) -> bytes:
-    """Encode, as a blob, the tail of a branch that is too large for the `create` commit."""
+    """Encode a branch's tail that is too large for the `create` commit as a blob."""
     return dumps(CBOR, {"v1": {"commits": write_tail(rows)}})
 
 
 def decode_tail(data: bytes) -> tuple[TailRow, ...]:
-    """Return the tail in `data`, the output of `encode_tail`.
+    """Decode the tail that `encode_tail` has encoded as `data`.
 
     Raise `UnprocessableError` if the blob is invalid, and `UnsupportedVersion` if its version is unknown.
     """
@@ -72,7 +72,7 @@ def decode_tail(data: bytes) -> tuple[TailRow, ...]:
     check_version(next(iter(raw)), 1)
     body = next(iter(raw.values()))
     if type(body) is not dict or body.keys() != {"commits"} or type(body["commits"]) is not list:
-        raise malformed("a blob of copied commits must have a list in the field commits, and no other field")
+        raise malformed("a blob of copied commits must have a list in the field 'commits', and no other field")
     return read_tail(body["commits"])
 
 
@@ -92,8 +92,8 @@ def encode_changes(changes: Iterable[tuple[str, Changed]]) -> bytes:
 
 
 def decode_changes(data: bytes) -> dict[str, Changed]:
-    """Return the changes of a branch, by id, in `data`, the output of `encode_changes`. Raise `UnprocessableError` if
-    the blob is invalid."""
+    """Decode the changes of a branch that `encode_changes` has encoded as `data`. The result is keyed by id. Raise
+    `UnprocessableError` if the blob is invalid."""
     updates: Sequence[Any] = decode_delta(Kind.REBASE, data)
     changes: dict[str, Changed] = {}
     for id_, group in groupby(updates, lambda update: update.id):
@@ -114,7 +114,7 @@ def _sequence(update: Update) -> int:
 def check_tail(rows: Sequence[TailRow], after: int, until: int) -> list[Commit]:
     """Return the commits in `rows`, which must contain the part of a log after sequence `after`, up to `until`.
 
-    Raise `UnprocessableError` if a commit is missing or out of order, and the errors of `read_row`.
+    Raise `UnprocessableError` if a commit is missing or out of order. Also raise the same errors as `read_row`.
     """
     commits: list[Commit] = []
     for row in rows:

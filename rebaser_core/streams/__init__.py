@@ -1,2 +1,2 @@
-"""Describes the subjects, streams and consumers of an installation as data. When a server starts, it creates those
-that are missing."""
+"""Describes the subjects, streams and consumers of an installation as data. When a server starts, it creates the
+missing streams and consumers."""

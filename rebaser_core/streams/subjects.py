@@ -1,4 +1,4 @@
-"""Builds and parses NATS subjects and stream names. No other module does so.
+"""Builds and parses NATS subjects and stream names. No other module does this.
 
 With the prefix `p`, streams have names such as `p_REBASER_REQUESTS`, and subjects begin with `p.rebaser.`.
 """
@@ -31,7 +31,7 @@ class Subjects:
         return f"{self.prefix}.rebaser" if self.prefix else "rebaser"
 
     def stream(self, name: str) -> str:
-        """Return the name of a stream in this installation. `name` is its name without prefix, for instance
+        """Return the name of a stream in this installation. `name` is its name without the prefix, for instance
         `REBASER_TASKS`."""
         return f"{self.prefix}_{name}" if self.prefix else name
 
@@ -73,12 +73,12 @@ class Subjects:
 
     @cached_property
     def sweep(self) -> str:
-        """The subject of the only sweep message. The server to which NATS delivers this message is the sweeper."""
+        """The subject of the single sweep message. The server to which NATS delivers this message is the sweeper."""
         return f"{self.root}.sweep"
 
     @cached_property
     def sweep_before(self) -> str:
-        """The subject of the sweep message in earlier releases, which stored it in the stream of tasks."""
+        """The subject that earlier releases used for the sweep message, which they stored in the stream of tasks."""
         return f"{self.root}.tasks.sweep"
 
     @cached_property
@@ -91,9 +91,9 @@ class Subjects:
         return f"{self.root}.progress.{workspace}.{change_set}"
 
     def parse(self, subject: str) -> tuple[str, ChangeSetKey]:
-        """Return the kind of `subject` (`requests`, `tasks`, `commits` or `dlq`) and its change set.
+        """Return the kind of `subject` (`requests`, `tasks`, `commits` or `dlq`) and the key of its change set.
 
-        Raise `UnprocessableError` if `subject` is not a subject of this installation with one of these kinds.
+        Raise `UnprocessableError` if `subject` has none of these kinds or does not belong to this installation.
         """
         head, _, rest = subject.partition(self.root + ".")
         parts = rest.split(".")

@@ -9,22 +9,22 @@ from rebaser_core.streams.subjects import Subjects
 NANOS = 1_000_000_000
 TASKS_CONSUMER = "rebaser-tasks"
 Durability = Literal["memory", "fast", "safe"]
-MAX_REQUESTS_PER_CHANGE_SET = 100_000  # the initial limit of a new stream of requests
-SEQUENCE_GAP = 1_000_000  # more messages than a stream receives between two observations of its last sequence
+MAX_REQUESTS_PER_CHANGE_SET = 100_000  # the initial limit of a new request stream
+SEQUENCE_GAP = 1_000_000  # larger than the number of messages that arrive between two observations of the last sequence
 SAFE_COPIES = 3  # if one of three copies is lost, a majority remains
 TASKS_GROUP = "servers"
 SWEEP_CONSUMER = "rebaser-sweep"
 SWEEP_GROUP = "sweeper"
-MAX_SWEEP_BYTES = 64 * 1024  # the initial size limit of the stream of the sweep message
-MIN_SWEEP_LEASE = 2.0  # seconds; the shortest time without a sign of life after which a sweeper is replaced
+MAX_SWEEP_BYTES = 64 * 1024  # the initial size limit of the stream that contains the sweep message
+MIN_SWEEP_LEASE = 2.0  # seconds; the shortest allowed time after which a silent sweeper is replaced
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyOptions:
     """The operator's settings for streams and consumers. Times are in seconds, and sizes in bytes.
 
-    A limit of -1 means that there is no limit, and an age of 0 that nothing expires. If a field is None, an existing
-    stream stays unchanged, and a new stream is stored on disk, with one copy and without limits except
+    A limit of -1 means that there is no limit, and an age of 0 means that nothing expires. If a field is None, an
+    existing stream stays unchanged, and a new stream is stored on disk, in one copy and without any limit except
     `MAX_REQUESTS_PER_CHANGE_SET`. `replicas` is the number of copies of each stream. `ack_sample` is the percentage of
     acks for which the NATS server publishes an advisory.
     """
@@ -50,7 +50,7 @@ def storage(options: TopologyOptions, *, clustered: bool) -> dict[str, Any]:
     """Return the fields of a stream's configuration that depend on `options.durability`.
 
     Raise `ConfigError` if `options.replicas` is too low for the durability `safe` in a cluster. A single NATS server
-    cannot store several copies; to make it safe, the operator has to configure it to sync every write.
+    cannot store several copies. To make a single server safe, the operator has to configure it to sync every write.
     """
     durability, copies = options.durability, options.replicas
     config: dict[str, Any] = {}
@@ -60,7 +60,7 @@ def storage(options: TopologyOptions, *, clustered: bool) -> dict[str, Any]:
         copies = needed if copies is None else copies
         if copies < needed:
             raise ConfigError(
-                f"the durability safe needs {needed} copies in a cluster, but the number of replicas is {copies}: "
+                f"the durability 'safe' needs {needed} copies in a cluster, but the number of replicas is {copies}: "
                 "raise the number, or choose another durability"
             )
     return config if copies is None else {**config, "num_replicas": copies}
@@ -69,16 +69,17 @@ def storage(options: TopologyOptions, *, clustered: bool) -> dict[str, Any]:
 def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = False) -> list[dict[str, Any]]:
     """Return the configurations of all streams, including the stream of the blob bucket.
 
-    Each is a `StreamConfig` object of the JSON API of JetStream (docs.nats.io). It contains the fields on which the
-    guarantees of Rebaser depend, and the fields that the operator has set. Other fields of an existing stream stay
-    unchanged. `clustered` says whether NATS is a cluster, in which a stream can have several copies.
+    Each configuration is a `StreamConfig` object of the JetStream JSON API (docs.nats.io). It contains the fields on
+    which Rebaser's guarantees depend, and the fields that the operator has set. Other fields of an existing stream stay
+    unchanged. `clustered` says whether NATS runs as a cluster, in which a stream can have several copies.
     """
     root = subjects.root
     base = storage(options, clustered=clustered) | {
         "retention": "limits",
         "discard": "new",
         "max_age": 0,
-        # NATS 2.15 uses a limit of 1000 if none is set. This is too low, because each owned change set has a consumer.
+        # NATS 2.15 has a default limit of 1000 consumers, which is too low, because each owned change set has a
+        # consumer.
         "max_consumers": options.max_consumers,
         "allow_direct": False,
         **_given(duplicate_window=_nanos(options.duplicate_window)),
@@ -118,7 +119,7 @@ def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = F
         | _given(max_bytes=options.dlq_max_bytes, max_age=_nanos(options.dlq_max_age)),
         base
         | {
-            # This is the layout of a NATS object store (ADR-20), so that the tools of NATS can read the blobs.
+            # This is the layout of a NATS object store (ADR-20), so NATS tools can read the blobs.
             "name": f"OBJ_{subjects.blobs_bucket}",
             "subjects": [f"$O.{subjects.blobs_bucket}.C.>", f"$O.{subjects.blobs_bucket}.M.>"],
             "allow_rollup_hdrs": True,
@@ -135,12 +136,13 @@ def streams(subjects: Subjects, options: TopologyOptions, *, clustered: bool = F
 
 
 def initial_limits(subjects: Subjects) -> dict[str, dict[str, Any]]:
-    """Return, by name of the stream, the configuration fields that are set only when the stream is created. Later, only
-    the operator changes them."""
+    """Return the configuration fields that are set only when a stream is created, keyed by stream name. Later, only the
+    operator changes them."""
     return {
         subjects.requests_stream: {"max_msgs_per_subject": MAX_REQUESTS_PER_CHANGE_SET},
-        # This stream contains one empty message, but it needs a limit: its subject has no wildcard, so any user who may
-        # create consumers of another stream can make NATS deliver messages to this subject and so fill the stream.
+        # This stream contains a single empty message, but still needs a limit. Its subject has no wildcard, so any user
+        # who may create consumers of another stream can make NATS deliver messages to this subject and thereby fill
+        # this stream.
         subjects.sweep_stream: {"max_bytes": MAX_SWEEP_BYTES},
     }
 
@@ -148,8 +150,8 @@ def initial_limits(subjects: Subjects) -> dict[str, dict[str, Any]]:
 def first_sequence_after(last: int) -> int:
     """Return the first sequence for a new stream that replaces a lost stream.
 
-    `last` is the sequence of the newest known message of the lost stream. The result is so much higher that acks,
-    deletes and expected sequences for the lost stream cannot match a message of the new stream.
+    `last` is the sequence of the newest known message of the lost stream. The result is so much higher that no ack,
+    deletion or expected sequence meant for the lost stream can match a message of the new stream.
     """
     return (last // SEQUENCE_GAP + 2) * SEQUENCE_GAP + 1
 
@@ -189,7 +191,7 @@ def sweep_consumer(subjects: Subjects, options: TopologyOptions) -> dict[str, An
 
 
 def consumers(subjects: Subjects, options: TopologyOptions) -> list[tuple[str, dict[str, Any]]]:
-    """Return all durable consumers, as pairs of the name of the stream and the configuration of the consumer."""
+    """Return all durable consumers, as pairs of the stream's name and the consumer's configuration."""
     return [
         (subjects.tasks_stream, tasks_consumer(subjects, options)),
         (subjects.sweep_stream, sweep_consumer(subjects, options)),

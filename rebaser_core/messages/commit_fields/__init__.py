@@ -1,2 +1,2 @@
-"""Defines the wire formats of the fields of a commit. `rebaser_core.messages.commit` combines them into the format of
-a whole commit."""
+"""Defines the wire formats of a commit's fields. `rebaser_core.messages.commit` combines them into the format of a
+whole commit."""

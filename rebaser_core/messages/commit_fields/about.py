@@ -1,5 +1,5 @@
 """Defines the wire format of four fields of a commit: the authors of its requests, the edits that it reverts, the
-change set that it applies or replays, and the mark that it sets."""
+change set whose edits it applies or replays, and the mark that it sets."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def read_authors(rows: list[Any], requests: int) -> tuple[Authorship, ...]:
 
 def _read_author(row: object) -> Authorship:
     if type(row) is not list or len(row) != 2 or not type(row[0]) is type(row[1]) is str:
-        raise malformed("each item of authors must be a list of two strings: the author and the message")
+        raise malformed("each item of the field 'authors' must be a list of two strings: the author and the message")
     return Authorship(*row)
 
 
@@ -50,12 +50,14 @@ def read_reverts(body: RevertsV3) -> Reverts:
 def read_source(kind: Kind, body: SourceV3 | None) -> Source | None:
     if body is None:
         if kind is Kind.REPLAY:
-            raise malformed("a replay commit must have the field from, with the target and its log sequence")
+            raise malformed("a replay commit must have the field 'from', with the target and its log sequence")
         return None
     if kind not in (Kind.REBASE, Kind.REPLAY):
-        raise malformed(f"a {kind} commit must not have the field from; only rebase and replay commits may have it")
+        raise malformed(f"a {kind} commit must not have the field 'from'; only rebase and replay commits may have it")
     if kind is Kind.REPLAY and body.keep:
-        raise malformed("a replay commit must not have keep, because keep is only for a commit that applies a branch")
+        raise malformed(
+            "a replay commit must not have the field 'keep'; only a commit that applies a branch may have it"
+        )
     return Source(check_token(body.change_set, "change set"), body.sequence, body.keep)
 
 
@@ -65,7 +67,7 @@ def read_marking(kind: Kind, body: MarkV3 | None, *, changed: bool) -> Marking |
     `changed` says whether the commit has a delta. Raise `UnprocessableError` if `body` is not valid for such a commit.
     """
     if (kind is Kind.MARK) != (body is not None):
-        raise malformed("a mark commit must have the field mark, and no other commit may have it")
+        raise malformed("a mark commit must have the field 'mark', and no other commit may have it")
     if body is None:
         return None
     if changed:
@@ -77,9 +79,9 @@ def check_marking(protected: bool | None, status: BranchStatus | None) -> Markin
     """Return a mark with `protected` or `status`. Raise `UnprocessableError` if both or neither of them are given, or
     if `status` is `BranchStatus.CLOSED`, which only a request to create a change set can set."""
     if (protected is None) == (status is None):
-        raise malformed("a mark must have either the field protected or the field status, but not both")
+        raise malformed("a mark must have either the field 'protected' or the field 'status', but not both")
     if status is BranchStatus.CLOSED:
-        raise malformed(f"a mark cannot set the status {status}; only a request to create a change set can")
+        raise malformed(f"a mark cannot set the status {status.value!r}; only a request to create a change set can")
     return Marking(protected, status)
 
 

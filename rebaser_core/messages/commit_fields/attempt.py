@@ -22,7 +22,7 @@ class PullAttemptV3(Body):
 def read_attempt(attempt: AttemptV1 | None, pull: PullAttemptV3 | None) -> Attempt | None:
     if pull is not None:
         if attempt is not None:
-            raise malformed("a commit must not have both of the fields attempt and pull")
+            raise malformed("a commit must not have both the field 'attempt' and the field 'pull'")
         return Attempt(PULL_ATTEMPT, 0, pull.first_ms, pull.deaths)
     return None if attempt is None else Attempt(attempt.sequence, attempt.count, attempt.first_ms, attempt.deaths)
 

@@ -1,4 +1,4 @@
-"""Defines the wire format in which a `gc` commit records the plan of a run of the garbage collection."""
+"""Defines the wire format in which a `gc` commit records the plan of a garbage collection."""
 
 from rebaser_core.blobs.address import check_address
 from rebaser_core.commit import BlobRef, Collection, Kind
@@ -12,7 +12,7 @@ class ListedV3(Body):
 
 
 class CollectionV3(Body):
-    """The wire model of the plan of a run.
+    """The wire model of the plan of a garbage collection.
 
     `began_ms` is a Unix time, and `grace_ms` a duration in milliseconds. `trash_bytes` and `erase_bytes` are sizes; the
     other numbers count blobs. `listed` is the address and the size of the blob that lists all candidates.
@@ -38,7 +38,7 @@ def read_collection(kind: Kind, body: CollectionV3 | None, *, changed: bool) -> 
     `changed` says whether the commit has a delta. Raise `UnprocessableError` if `body` is not valid for such a commit.
     """
     if (kind is Kind.GC) != (body is not None):
-        raise malformed("a gc commit must have the field gc, and no other commit may have it")
+        raise malformed("a gc commit must have the field 'gc', and no other commit may have it")
     if body is None:
         return None
     if changed:

@@ -1,6 +1,7 @@
-"""Defines the wire format of decisions, which are rows in commits and checkpoints, and of the digests of requests.
+"""Defines the wire format of decisions, which are stored as rows in commits and checkpoints, and of the digests of
+requests.
 
-Invariant: `read_decision` returns a decision that equals the one that `write_decision` wrote.
+Invariant: `read_decision` returns a decision equal to the one that `write_decision` wrote.
 """
 
 from base64 import b64decode, b64encode
@@ -56,7 +57,7 @@ def _read_result(raw: object) -> BlobRef:
 
 
 def write_decision(decision: Decision) -> list[Any]:
-    """Return the row for `decision`. Fields at the end of the row are left out if they are empty."""
+    """Return the row for `decision`. Empty fields at the end of the row are omitted."""
     row: list[Any] = [decision.sequence, decision.request_id, decision.outcome.value]
     if decision.position or decision.unresolved or decision.result is not None:
         row += (decision.performed, decision.code, decision.message, decision.redrive, decision.attempts)
@@ -80,7 +81,7 @@ def write_digests(decisions: Sequence[Decision]) -> str:
 
 
 def add_digests(decisions: Sequence[Decision], text: str | None) -> None:
-    """Set the digests of `decisions`, which were just read, to those in `text`, the output of `write_digests`.
+    """Set the digests of `decisions`, which were just read, from `text`, which `write_digests` returned.
 
     If `text` is not valid for these decisions, it is ignored.
     """

@@ -15,14 +15,14 @@ from rebaser_core.messages.commit_fields.decision import read_decision, write_de
 from rebaser_core.messages.content_digest import SIZE
 from rebaser_core.values import INT64_MAX
 
-AUTO, MANUAL = "auto", "manual"  # with `auto`, a branch takes over edits of its target without a request
+AUTO, MANUAL = "auto", "manual"  # with `auto`, a branch takes over edits of its target automatically
 
 
 class OriginV3(Body):
     """The wire model of the origin of a change set.
 
-    `commits` contains the copied messages of the parent's log, as rows of sequence, version and wire map, or the
-    address and the size of the blob that contains them. `follow` is `auto` or `manual`.
+    `commits` contains the messages copied from the parent's log, as rows of sequence, version and wire map, or the
+    address and the size of the blob that contains these rows. `follow` is `auto` or `manual`.
     """
 
     change_set: str
@@ -34,10 +34,12 @@ class OriginV3(Body):
 
 
 def read_follow(text: str) -> bool:
-    """Return whether a branch follows its target, according to the field `follow`. Raise `UnsupportedVersion` if the
-    content of the field is unknown."""
+    """Return whether a branch follows its target; `text` is the field `follow`. Raise `UnsupportedVersion` if its
+    content is unknown."""
     if text not in (AUTO, MANUAL):
-        raise UnsupportedVersion(f"the field follow has the unknown content {text[:40]!r}: use a newer release")
+        raise UnsupportedVersion(
+            f"the field 'follow' has the unknown content {text[:40]!r}: use a newer release of Rebaser"
+        )
     return text == AUTO
 
 
@@ -113,7 +115,7 @@ def _write_carried(outcome: CarriedOutcome) -> list[Any]:
 
 
 def write_create(commit: Commit) -> dict[str, Any]:
-    """Return those fields of the wire map of `commit` that only `create` commits have."""
+    """Return the fields of the wire map of `commit` that only `create` commits have."""
     wire: dict[str, Any] = {}
     origin = commit.origin
     if origin is not None:
@@ -136,7 +138,7 @@ def write_create(commit: Commit) -> dict[str, Any]:
 def read_blob(raw: dict[str, Any]) -> BlobRef:
     size = raw.get("size")
     if len(raw) != 2 or type(size) is not int or not 0 <= size <= INT64_MAX:
-        raise malformed("a reference to a blob must be a map with the keys address and size")
+        raise malformed("a reference to a blob must be a map with the keys 'address' and 'size'")
     return BlobRef(check_address(raw.get("address")), size)
 
 

@@ -1,7 +1,8 @@
-"""Defines the wire format of the fields of a commit about conflicts: the conflicts that a `replay` commit records, and
-the conflicts that the edits of a commit resolve.
+"""Defines the wire format of a commit's fields about conflicts: the conflicts that a `replay` commit records, and the
+conflicts that the edits of a commit resolve.
 
-Invariant: `read_replay` and `decode_replay` return what `write_replay` and `encode_replay` wrote.
+Invariant: `read_replay` reads what `write_replay` wrote, and `decode_replay` reads what `encode_replay` wrote, without
+any change.
 """
 
 from collections.abc import Sequence
@@ -23,19 +24,21 @@ def read_replay(
 ) -> Replay | None:
     """Return the replay that a commit of `kind` records, or None if `kind` is not `replay`.
 
-    If `bases` contains the address of a blob, this blob has both the bases and the conflicts. Raise
+    If `bases` contains the address of a blob, this blob contains both the bases and the conflicts. Raise
     `UnprocessableError` if the fields are invalid, and `UnsupportedVersion` if the strategy is unknown.
     """
     if kind is not Kind.REPLAY:
         if bases is not None or conflicts is not None or strategy is not None:
-            raise malformed(f"a {kind} commit must not have the fields bases, conflicts or strategy")
+            raise malformed(f"a {kind} commit must not have the fields 'bases', 'conflicts' or 'strategy'")
         return None
     known = Strategy.RECORD if strategy is None else _STRATEGIES.get(strategy)
     if known is None:
-        raise UnsupportedVersion(f"a commit has the unknown strategy {str(strategy)[:40]!r}: use a newer release")
+        raise UnsupportedVersion(
+            f"a commit has the unknown strategy {str(strategy)[:40]!r}: use a newer release of Rebaser"
+        )
     if bases is not None and "address" in bases:
         if conflicts is not None:
-            raise malformed("if bases refers to a blob, the conflicts must be in this blob")
+            raise malformed("if the field 'bases' refers to a blob, the conflicts must also be in that blob")
         return Replay(strategy=known, blob=read_blob(bases))
     replay = Replay(_updates(bases, limits), _updates(conflicts, limits), known)
     _check(replay)
@@ -47,14 +50,15 @@ def _updates(raw: dict[str, Any] | None, limits: Limits) -> tuple[Update, ...]:
 
 
 def _check(replay: Replay) -> None:
-    """Raise `UnprocessableError` if an id occurs twice in a list, or if an id of the conflicts is not in the bases."""
+    """Raise `UnprocessableError` if an id occurs twice in the bases or in the conflicts, or if an id of the conflicts
+    is not in the bases."""
     ids, conflicts = {update.id for update in replay.bases}, {update.id for update in replay.conflicts}
     if len(ids) != len(replay.bases) or len(conflicts) != len(replay.conflicts) or not conflicts <= ids:
-        raise malformed("every id in conflicts must also be in bases, and an id must occur only once in either of them")
+        raise malformed("every id in 'conflicts' must also be in 'bases', and no id may occur twice in either field")
 
 
 def write_replay(replay: Replay, status: BranchStatus | None) -> dict[str, Any]:
-    """Return those fields of the wire map of a commit that `read_replay` reads, and the field `status` if it is set."""
+    """Return the fields of a commit's wire map that `read_replay` reads, and the field `status` if it is set."""
     wire: dict[str, Any] = {} if status is None else {"status": status.value}
     if replay.blob is not None:
         wire["bases"] = write_blob(replay.blob)
@@ -70,9 +74,9 @@ def encode_replay(replay: Replay) -> bytes:
 
 
 def decode_replay(data: bytes, strategy: Strategy) -> Replay:
-    """Return the replay in `data`, the output of `encode_replay`. Raise `UnprocessableError` if `data` is not valid.
+    """Decode a replay that `encode_replay` has encoded as `data`. Raise `UnprocessableError` if `data` is not valid.
 
-    If an id occurs twice, the first update is its base and the second its conflict.
+    If an id occurs twice, the first update is its base, and the second is its conflict.
     """
     updates: Sequence[Any] = decode_delta(Kind.REPLAY, data)
     bases: dict[str, Update] = {}
@@ -90,13 +94,13 @@ def decode_replay(data: bytes, strategy: Strategy) -> Replay:
 
 
 def read_settled(kind: Kind, ids: list[Any], limits: Limits) -> tuple[str, ...]:
-    """Return the ids whose conflicts the edits of a commit of `kind` resolve. Raise `UnprocessableError` if `ids` is
-    not valid for such a commit."""
+    """Return the ids whose conflicts are resolved by the edits of a commit of `kind`. Raise `UnprocessableError` if
+    `ids` is not valid for such a commit."""
     if ids and kind is not Kind.REBASE:
-        raise malformed(f"a {kind} commit must not have the field settled; only rebase commits may have it")
+        raise malformed(f"a {kind} commit must not have the field 'settled'; only rebase commits may have it")
     settled = tuple([check_id(id_, limits) for id_ in ids])
     if len(set(settled)) != len(settled):
-        raise malformed("an id occurs twice in the field settled")
+        raise malformed("an id occurs twice in the field 'settled'")
     return settled
 
 

@@ -1,4 +1,4 @@
-"""Writes and reads the headers of commits, for readers that do not decode payloads.
+"""Writes and reads the headers of commits.
 
-Such readers are the sweeper, the garbage collector, and the code that lists branches.
+They serve readers that do not decode payloads: the sweeper, the garbage collector, and the code that lists branches.
 """

@@ -1,6 +1,6 @@
-"""Writes and reads the headers of commits for overviews of branches and for the garbage collection.
+"""Writes and reads the headers of commits that serve overviews of branches and the garbage collection.
 
-A reader of these headers does not need the payload. Most commits have none of these headers:
+A reader of these headers does not need the payload. Most commits have none of them:
 
 - `X-Edited` contains the log sequence of the newest commit with edits, or 0 if there is none. If the header is missing,
   the newest commit with edits is this commit or an earlier one.
@@ -8,10 +8,10 @@ A reader of these headers does not need the payload. Most commits have none of t
   <changes> <conflicts> <origin>@<sequence> <birth> auto`. If there is no target or origin, its name is empty. A
   `create` commit has no `<birth>`. The last word is missing if the branch does not follow its target.
 - `X-Protected` is `1` in all commits after which the change set is protected. Other commits do not have it.
-- `X-From` names the branch that this commit applies, as `<change set>@<sequence>`.
-- `X-Blobs` contains the addresses of all blobs that are needed to read the log from this message on, separated by
-  spaces. If there are many, it contains `@` and the address of a blob that lists them. If a message of version 3 or
-  newer lacks this header, the log from this message on needs no blobs.
+- `X-From` specifies the branch that this commit applies, as `<change set>@<sequence>`.
+- `X-Blobs` contains the addresses of all blobs that are needed to read the log from this commit on, separated by
+  spaces. If there are many, it contains `@` and the address of a blob that lists them. If a commit of version 3 or
+  newer lacks this header, no blobs are needed to read the log from this commit on.
 
 Invariant: the functions that read headers return what was written, or raise `UnprocessableError`.
 """
@@ -48,7 +48,7 @@ def branch_headers(commit: Commit) -> dict[str, str]:
 def read_edited(headers: Headers | None, sequence: int) -> int:
     """Return the log sequence of the newest commit with edits, from the headers of the commit at `sequence`.
 
-    Without the header, return `sequence`, which is an upper bound.
+    If the header is missing, return `sequence`, which is an upper bound.
     """
     text = (headers or {}).get(EDITED)
     return sequence if text is None else _natural(text)
@@ -96,9 +96,9 @@ def read_protected(headers: Headers | None) -> bool:
 
 
 def read_source(headers: Headers | None) -> Source | None:
-    """Return the branch that a commit applies, from the headers of the commit; None if the commit applies no branch.
+    """Return the branch that a commit applies, from the headers of the commit, or None if the commit applies no branch.
 
-    `keep` of the result is always false, because the header does not contain it.
+    `keep` is always false in the result, because the header does not contain it.
     """
     text = (headers or {}).get(FROM)
     return None if text is None else Source(*_position(text))
@@ -124,7 +124,7 @@ def encode_addresses(addresses: Iterable[str]) -> bytes:
 
 
 def decode_addresses(data: bytes) -> tuple[str, ...]:
-    """Return the addresses in `data`, the output of `encode_addresses`. Raise `UnprocessableError` if `data` is not
+    """Decode addresses that `encode_addresses` has encoded as `data`. Raise `UnprocessableError` if `data` is not
     valid."""
     raw = loads(CBOR, data, COMMIT_LIMITS)
     body = raw.get("v1") if type(raw) is dict and len(raw) == 1 else None
@@ -146,11 +146,11 @@ def _write_summary(branch: BranchSummary) -> str:
 def _position(text: str) -> tuple[str, int]:
     name, separator, sequence = text.rpartition("@")
     if not separator:
-        raise malformed(f"{text[:80]!r} in a header of a commit is not a position, such as main@17")
+        raise malformed(f"{text[:80]!r} in a commit header is not a position such as main@17")
     return name, _natural(sequence)
 
 
 def _natural(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
-        raise malformed(f"{text[:40]!r} in a header of a commit is not a natural number")
+        raise malformed(f"{text[:40]!r} in a commit header is not a natural number")
     return int(text)

@@ -1,4 +1,5 @@
-"""Writes and reads the headers of commits for the sweeper and for overviews of change sets, which decode no payload.
+"""Writes and reads the headers of commits that serve the sweeper and overviews of change sets, which decode no
+payloads.
 
 Invariant: `read_sweep_headers`, `read_unknown` and `read_covers` return what was written.
 """
@@ -15,9 +16,9 @@ from rebaser_core.messages.headers.branches import read_branch
 def sweep_headers(commit: Commit) -> dict[str, str]:
     """Return the headers of `commit` for the sweeper.
 
-    They are `X-Applied` (`<stream>:<sequence>`, or empty) and `X-Debt`. If the commit has unknown functions or digests
-    of requests, `X-Unknown-Functions` or `X-Digests` contains them. The payload does not contain unknown functions or
-    digests, because readers of older releases refuse payloads with unknown fields.
+    Every commit has `X-Applied` (`<stream>:<sequence>`, or empty) and `X-Debt`. Unknown functions are in
+    `X-Unknown-Functions`, and digests of requests in `X-Digests`. They are not in the payload, because readers of older
+    releases refuse payloads with unknown fields.
     """
     applied = commit.applied
     headers = {
@@ -46,15 +47,15 @@ def read_sweep_headers(headers: Headers | None) -> tuple[Applied | None, int]:
 
 def _natural(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
-        raise malformed(f"{text[:40]!r} in a header of a commit is not a natural number")
+        raise malformed(f"{text[:40]!r} in a commit header is not a natural number")
     return int(text)
 
 
 def read_unknown(headers: Headers | None) -> tuple[str, ...]:
     """Return the names of the functions that were missing on the server that wrote a commit.
 
-    If the header is damaged, return no names. This does no harm: the header only serves to compute the values of these
-    functions sooner, on a server that has the functions.
+    If the header is damaged, return no names. This does no harm, because the header only helps a server that has these
+    functions to compute their values sooner.
     """
     text = (headers or {}).get(UNKNOWN)
     if not text:
@@ -69,8 +70,8 @@ def read_unknown(headers: Headers | None) -> tuple[str, ...]:
 def covers_header(commit: Commit) -> dict[str, str]:
     """Return the header `X-Covers` of `commit`, or no header if the commit does not need it.
 
-    The header contains the log sequence up to which derived values are up to date. It is empty if that is the sequence
-    of the commit itself. In this case, only a commit that creates a change set needs the header.
+    The header contains the log sequence up to which derived values are up to date. It is empty if this is the sequence
+    of the commit itself, in which case only a commit that creates a change set needs the header.
     """
     if commit.covers is None and commit.kind is not Kind.CREATE:
         return {}

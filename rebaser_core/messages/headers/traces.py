@@ -1,6 +1,6 @@
 """Reads and writes the headers that connect a message to a trace: `traceparent` and `tracestate` (W3C Trace Context).
 
-Invariant: whatever the headers contain, reading them returns a context or None. A damaged header counts as missing.
+Invariant: whatever the headers contain, reading them returns a context or None. Damaged headers are treated as missing.
 """
 
 import re
@@ -10,14 +10,15 @@ from rebaser_core.encoding.envelope import Headers
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
-SAMPLED = 1  # the flag that says that the sender records the trace
+SAMPLED = 1  # the flag that is set if the sender records the trace
 MAX_STATE = 512  # characters
 
-# Some libraries capitalize the names, as in HTTP headers. Header names of NATS are case-sensitive.
+# Some libraries capitalize these names, as in HTTP headers, although NATS header names are case-sensitive.
 _CAPITALIZED_PARENT, _CAPITALIZED_STATE = "Traceparent", "Tracestate"
 _LENGTH = len("00-") + 32 + len("-") + 16 + len("-00")
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
-# Only the keys of level 1 of W3C Trace Context: OpenTelemetry drops others with a warning, for each request.
+# Only the keys of W3C Trace Context level 1 are accepted, because OpenTelemetry drops other keys and logs a warning
+# each time.
 _KEY = r"(?:[a-z][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13})"
 _MEMBER = rf"{_KEY}=[!-+\--<>-~ ]{{0,255}}[!-+\--<>-~]"
 _STATE = re.compile(rf"{_MEMBER}(?:[ \t]*,[ \t]*{_MEMBER}){{0,31}}")
@@ -39,7 +40,8 @@ class TraceContext(NamedTuple):
 
 
 def read_trace(headers: Headers | None) -> TraceContext | None:
-    """Return the position in a trace from which a message was sent, or None if its headers do not name a position."""
+    """Return the position in a trace from which a message was sent, or None if its headers do not contain a valid
+    position."""
     if not headers:
         return None
     parent, name = headers.get(TRACEPARENT), TRACESTATE
@@ -59,7 +61,7 @@ def read_trace(headers: Headers | None) -> TraceContext | None:
 
 
 def trace_headers(context: TraceContext) -> dict[str, str]:
-    """Return the headers of a message that is sent from a position in a trace."""
+    """Return the headers for a message that is sent from the position `context` in a trace."""
     headers = {TRACEPARENT: f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.flags:02x}"}
     return headers | {TRACESTATE: context.state} if context.state else headers
 
