@@ -1,6 +1,6 @@
 """Runs the lifecycle of one owner: feeds it events, and performs the effects that it returns.
 
-Invariant: calls of `step` never overlap. `run` returns only when the lifecycle is done and every task that `run`
+Invariant: calls to `step` never overlap. `run` returns only when the lifecycle is done and every task that `run`
 started has ended. An event is handled within the call that posts it, so that there is only one task switch between the
 arrival of a request and its commit.
 """
@@ -19,13 +19,13 @@ from rebaser.change_set.lifecycle import INITIAL_EFFECTS, Effect, Event, OwnerSt
 class Actor:
     """A base class that holds the `lifecycle` and the timer of one owner. The subclass performs the effects.
 
-    `changed` is called with True when the owner takes a slot of the server, and with False when it frees the slot.
+    `changed` is called with True when the owner takes one of the server's slots, and with False when it frees the slot.
     While `run` runs, effects start their tasks in `group` and open their resources in `resources`.
     """
 
     def __init__(self, now: Callable[[], float], timing: Timing, changed: Callable[[bool], None]) -> None:
         self.lifecycle = OwnerState(active_at=now())
-        self._holds_slot = self.lifecycle.holds_slot  # the argument of the newest call of `changed`
+        self._holds_slot = self.lifecycle.holds_slot  # the argument of the last call to `changed`
         self.group: TaskGroup | None = None
         self.resources = AsyncExitStack()
         self._now = now
@@ -42,7 +42,7 @@ class Actor:
         self._work_cancelled = False
 
     def perform(self, effects: tuple[Effect, ...]) -> None:
-        """Start the effects in order, without waiting for them to end. Each effect reports its result with `post`."""
+        """Start the effects in order, without waiting for them to end. Each effect reports its result to `post`."""
         raise NotImplementedError
 
     async def run(self) -> None:
@@ -65,8 +65,8 @@ class Actor:
             self._step_all()
 
     def _step_all(self) -> None:
-        """Handle the posted events in order. Events that are posted while effects are performed are handled after these
-        effects."""
+        """Handle the posted events in order. An event that is posted while effects are being performed is handled after
+        those effects."""
         self._stepping = True
         try:
             while self._events and self.lifecycle.phase is not Phase.DONE:
@@ -88,7 +88,7 @@ class Actor:
         """Make the timer fire no later than `deadline`.
 
         Every commit postpones the deadline. To avoid setting the timer for every commit, a timer that is set for an
-        earlier time is kept. Its tick comes too early, changes nothing, and sets the timer again.
+        earlier time is kept. When that timer fires, its tick changes nothing, and the timer is set again.
         """
         if deadline is None or self._done or (self._timer is not None and self._timer[0] <= deadline):
             return
@@ -108,7 +108,7 @@ class Actor:
         self._wake.set()
 
     async def _post_ticks(self) -> None:
-        """Post a tick whenever the timer has fired, until the lifecycle is done."""
+        """Post a tick each time the timer fires. Return once the lifecycle is done."""
         while not self._done:
             await self._wake.wait()
             self._wake.clear()
@@ -118,8 +118,8 @@ class Actor:
 
     @contextmanager
     def cancelled_with_work(self) -> Iterator[None]:
-        """Cancel the body of this context when the lifecycle commands `CANCEL_WORK`. The cancellation ends with the
-        context."""
+        """Enter a context whose body is cancelled when the lifecycle commands `CANCEL_WORK`. Code after the context is
+        not cancelled."""
         with anyio.CancelScope() as scope:
             self._work.add(scope)
             try:

@@ -1,10 +1,10 @@
-"""Recomputes values that failed because no server had their function, once a server has it.
+"""Recomputes values that failed because a function was missing, once a server has that function.
 
-A header of each commit names the functions that its writer lacked. If the server that runs the sweeper has one of these
-functions, the sweeper wakes the change set. If the server of an owner has one, the owner requests a recompute of the
-failed values. The commit with this request names only the functions that this server lacks, so the owner does not
-repeat the request. Commits of older releases have no such header; their values are recomputed when an owner loads the
-change set.
+A header of each commit lists the functions that were missing on the server that wrote the commit. If the server that
+runs the sweeper has one of these functions, the sweeper wakes the change set. If an owner's server has one, the owner
+appends a commit that requests a recompute of the failed values. That commit lists only the functions that are still
+missing on the owner's server, so the owner does not repeat the request. Commits from older releases have no such
+header; their values are recomputed when an owner loads the change set.
 """
 
 from rebaser.change_set.known_functions import any_available
@@ -17,9 +17,10 @@ from rebaser_core.updates import Recompute
 
 
 async def heal(commits: CommitLog) -> None:
-    """Append a commit that requests a recompute of the values that failed for lack of a function that is now available.
+    """Append a commit that requests a recompute of all values that failed because a function was missing, if this
+    server has that function.
 
-    Raises the errors of `CommitLog.append`.
+    Raise the errors of `CommitLog.append`.
     """
     state, known = commits.state, registry().functions
     missing = sorted(state.cells.functions_of_faults(UNKNOWN_FUNCTION))

@@ -5,8 +5,8 @@ from anyio import to_thread
 from rebaser.dvu.functions.registry import registry
 from rebaser_core.state.change_set import ChangeSetState
 
-MAX_NAMED = 20  # maximum number of functions that one header names
-MAX_NAMED_CHARACTERS = 2000  # maximum number of characters of all names in one header
+MAX_NAMED = 20  # maximum number of functions that one header lists
+MAX_NAMED_CHARACTERS = 2000  # maximum total length, in characters, of the names in one header
 
 
 async def load_functions() -> None:
@@ -17,8 +17,10 @@ async def load_functions() -> None:
 
 
 def missing_functions(state: ChangeSetState) -> tuple[str, ...]:
-    """Return the names of functions that values in `state` use and this server lacks, as many as one header may
-    name."""
+    """Return the names of functions that values in `state` use and that are missing on this server.
+
+    Names that do not fit into one header are left out.
+    """
     room = MAX_NAMED_CHARACTERS
     names: list[str] = []
     for name in sorted(state.cells.unknown_functions(registry().functions)):

@@ -38,7 +38,7 @@ def retry_delay(delivered: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task message as it was delivered. `sequence` is its sequence in the stream of tasks."""
+    """A delivered task message. `sequence` is its sequence in the stream of tasks."""
 
     key: ChangeSetKey
     message: PullMessage
@@ -49,7 +49,10 @@ class Task:
         return self.message.stream_sequence
 
     async def ack(self) -> None:
-        """Acknowledge the task; returns when NATS has confirmed it. Raises `TransientError` if it has not."""
+        """Acknowledge the task, and return once NATS has confirmed the ack.
+
+        Raise `TransientError` if NATS does not confirm the ack.
+        """
         await self.js.ack_sync(self.message)
 
     async def nak(self, delay: float) -> None:
@@ -62,10 +65,10 @@ class Task:
 
 
 class Lease:
-    """The right of an owner to its task. `lost` is True once the owner no longer has this right. When NATS redelivers
-    the task to the same owner, the owner replaces `task`.
+    """An owner's right to its task. `lost` is True once the owner no longer has this right. When NATS redelivers the
+    task to the same owner, the owner replaces `task`.
 
-    The methods log failures instead of raising them: NATS redelivers a task that was not acknowledged.
+    The methods log failures instead of raising them, because NATS redelivers any task that was not acknowledged.
     """
 
     def __init__(self, task: Task, subjects: Subjects) -> None:
@@ -79,10 +82,11 @@ class Lease:
         return log.bind(workspace=key.workspace, change_set=key.change_set)  # type: ignore[no-any-return]
 
     async def release(self) -> None:
-        """Ack the task; return when NATS has confirmed it and the stream's leader reports that the message is gone.
+        """Ack the task. Return once NATS has confirmed the ack and the stream's leader reports that the message is
+        gone.
 
-        Gives up after `ACK_ATTEMPTS` attempts. Once the task is acked, this method keeps waiting even if the lease is
-        lost, because no other task can be published while the message exists.
+        Give up after `ACK_ATTEMPTS` attempts. Once the task is acked, keep waiting even if the lease is lost, because
+        no other task for the change set can be published while the message exists.
         """
         task, subjects, acked = self.task, self._subjects, False
         backoff = Backoff(ACK_RETRY)
@@ -109,7 +113,7 @@ class Lease:
                 self._log.warning("task_nak_failed", reason=error.message)
 
     async def publish_again(self) -> None:
-        """Publish a task for the change set, unless it still has one."""
+        """Publish a task for the change set, unless the change set still has a task."""
         try:
             await publish_task(self.task.js, self._subjects, self.task.key)
         except RebaserError as error:

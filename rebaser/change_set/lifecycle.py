@@ -35,11 +35,11 @@ class Phase(Enum):
 class Dvu(Enum):
     IDLE = "idle"
     RUNNING = "running"
-    WAITING = "waiting"  # the last attempt failed, or its owner died; the next one is at `retry_at`
+    WAITING = "waiting"  # the last attempt failed, or its owner died; the next attempt starts at `retry_at`
 
 
 class Reason(Enum):
-    """Why an owner stops before its change set is quiet."""
+    """The reasons for which an owner stops before its change set is quiet."""
 
     SHUTDOWN = "shutdown"
     YIELD = "yield"
@@ -98,7 +98,8 @@ class DvuEnded:
 
 @dataclass(frozen=True, slots=True)
 class DvuFailed:
-    """A DVU could not run, was cancelled, or was `fenced`: the log refused its commit. The DVU is still due."""
+    """A DVU could not run, was cancelled, or was fenced, and so is still due. If `fenced`, the log refused its
+    commit."""
 
     fenced: bool = False
 
@@ -140,7 +141,8 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The server makes the owner end: for a shutdown, to yield, or because its streams or its task were lost."""
+    """The server stops the owner: for a shutdown, to yield to another change set, or because its streams or its task
+    were lost."""
 
     reason: Reason
 
@@ -159,7 +161,7 @@ class Rechecked:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """The time that `OwnerState.next_tick` returned, or an earlier time, has come."""
+    """The timer has fired. It is set for the time that `OwnerState.next_tick` returns, but may fire earlier."""
 
 
 Event: TypeAlias = (
@@ -222,7 +224,7 @@ class OwnerState(NamedTuple):
     """The state of one owner. `active_at` is the time at which it last decided a request, ended a DVU, or finished
     loading.
 
-    Each commit makes several changed copies of this state. It is a named tuple, because copying a dataclass takes three
+    For each commit, this state is copied several times. It is a named tuple, because copying a dataclass takes three
     times as long.
     """
 
@@ -241,8 +243,8 @@ class OwnerState(NamedTuple):
 
     @property
     def holds_slot(self) -> bool:
-        """Whether the owner takes a slot of the server. It takes no slot while it only waits for its DVU or releases
-        its task. Requests that are queued while it ends are left to the next owner."""
+        """Whether the owner occupies one of the server's slots. It occupies none while it only waits for its DVU or
+        releases its task. Requests that are queued while it is ending do not count: the next owner decides them."""
         ending = self.phase in (Phase.RELEASING, Phase.RECHECKING, Phase.DONE)
         queued = self.queued and self.phase is not Phase.SETTLING
         return not ending and (self.busy or queued or self.dvu is Dvu.IDLE)
@@ -329,7 +331,7 @@ def _record(state: OwnerState, event: Event, now: float, timing: Timing) -> Owne
 
 
 def _advance(state: OwnerState, now: float, timing: Timing) -> Step:
-    """Let an active owner decide, run a DVU, or release. Deciding and a DVU may run concurrently."""
+    """Make an active owner decide requests, run a DVU, or release its task. It may decide requests while a DVU runs."""
     effects: list[Effect] = []
     if state.queued and not state.busy:
         state = replace(state, busy=True, queued=False)
@@ -344,7 +346,7 @@ def _advance(state: OwnerState, now: float, timing: Timing) -> Step:
 
 
 def _stop(state: OwnerState, reason: Reason, delay: float = 0.0, cancel_at: float | None = None) -> Step:
-    """Begin to end the owner for `reason`. A later reason replaces an earlier one only if it is more severe."""
+    """Begin to stop the owner for `reason`. A later reason replaces an earlier one only if it is more severe."""
     if state.phase in (Phase.RELEASING, Phase.RECHECKING, Phase.DONE):
         return state, ()  # the owner is ending already; its recheck hands over any work that remains
     if state.stopping is None or _SEVERITY.index(reason) > _SEVERITY.index(state.stopping):

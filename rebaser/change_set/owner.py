@@ -65,7 +65,7 @@ T = TypeVar("T")
 
 
 class Owner(Actor):
-    """Owns the change set of `task` until its lifecycle is done; for `changed`, see `Actor`."""
+    """Owns the change set of `task` until the lifecycle is done. For `changed`, see `Actor`."""
 
     def __init__(self, context: Context, task: Task, changed: Callable[[bool], None]) -> None:
         settings = context.settings
@@ -73,7 +73,9 @@ class Owner(Actor):
         self.key = task.key
         self.lease = Lease(task, context.subjects)
         self.log = log.bind(workspace=task.key.workspace, change_set=task.key.change_set)
-        self.since = math.inf  # when this owner's turn began: when it had loaded, because loading may outlast a turn
+        self.since = (
+            math.inf
+        )  # when this owner's turn began: after loading, because loading may take longer than a turn
         self.scope = anyio.CancelScope(shield=True)
         self._context = context
         self._awaiting = False
@@ -93,7 +95,7 @@ class Owner(Actor):
 
     @property
     def ending(self) -> bool:
-        """Whether the task is being released. A task that is delivered from then on needs a new owner."""
+        """Whether this owner is releasing its task. If so, a task that is delivered now needs a new owner."""
         return self.lifecycle.phase in (Phase.RELEASING, Phase.RECHECKING, Phase.DONE)
 
     @property
@@ -108,12 +110,12 @@ class Owner(Actor):
 
     @property
     def state_bytes(self) -> int:
-        """The memory of the folded state in bytes, estimated; 0 until it is loaded."""
+        """The estimated memory of the folded state, in bytes; 0 until the state is loaded."""
         return self._commits.state.memory if self._commits is not None else 0
 
     @property
     def commits(self) -> CommitLog | None:
-        """The log of the change set; None until it is loaded."""
+        """The log of the change set; None until the log is loaded."""
         return self._commits
 
     def drop_resources(self) -> None:
@@ -121,27 +123,26 @@ class Owner(Actor):
         self._consumer = self._processor = self._dvu = self._puller = self.group = None
 
     def adopt(self, task: Task) -> None:
-        """Replace the task that this owner holds by `task`, a redelivery of the same message."""
+        """Replace the task that this owner holds with `task`, a redelivery of the same message."""
         self.lease.task = task
 
     def stop(self, reason: Reason) -> None:
-        """Begin to end for `reason`; `run` returns once the owner has ended."""
+        """Begin to stop this owner for `reason`. `run` returns once the owner has stopped."""
         self.post(Stop(reason))
 
     def lose_task(self, *, hung: bool) -> None:
-        """Begin to end this owner, because its task is lost: either this process `hung`, or the stream of tasks is
-        gone."""
+        """Begin to stop this owner because it lost its task: this process `hung`, or the stream of tasks is gone."""
         self.lease.lost = True
         self._hung |= hung
         self.post(Stop(Reason.TASK_LOST))
 
     def log_loss(self, recreated_from: int) -> None:
-        """Log which state was lost with the stream of all logs; see `CommitLog.log_loss`."""
+        """Log what state was lost when the stream that holds all the logs was lost; see `CommitLog.log_loss`."""
         if self._commits is not None:
             self._commits.log_loss(recreated_from)
 
     def save_full_checkpoint(self) -> None:
-        """Write a full checkpoint. The last checkpoint is lost, and the commits before it may be gone from the log."""
+        """Write a full checkpoint. The last one is lost, and the commits before it may no longer be in the log."""
         if self.lifecycle.phase is Phase.ACTIVE:
             self._full_checkpoint_due = True
             self._start_checkpoint()
@@ -182,7 +183,7 @@ class Owner(Actor):
         self._awaiting = False
         group.start_soon(self.resources.aclose)
         if self._puller is not None:
-            self._puller.wake()  # ends a pull that waits for requests
+            self._puller.wake()  # stops a pull that is waiting for requests to be decided
 
     # -- effects ---------------------------------------------------------------------------------------------------
 
@@ -193,14 +194,14 @@ class Owner(Actor):
             await self._decide_requests()
 
     async def _load(self) -> bool:
-        """Load the log and begin to consume the queue; return whether that succeeded."""
+        """Load the log and begin to consume the queue. Return whether both succeeded."""
         context, key, subjects = self._context, self.key, self._context.subjects
         event: Event = Cancelled()
         try:
             with self.cancelled_with_work():
                 self._commits = await open_log(context, key)
-                # This is read after the log. Otherwise, a request that another owner decided in between could be beyond
-                # the end of the stream, and the stream would look as if it had been restored from a backup.
+                # Read the end of the request stream after the log. Otherwise, a request that another owner decided in
+                # between could seem to be beyond that end, as if the stream had been restored from a backup.
                 stream = await context.requests_info.read()
                 await heal(self._commits)
                 state = self._commits.state
@@ -226,7 +227,7 @@ class Owner(Actor):
                 )
                 self._consumer = await self.resources.enter_async_context(consumer)
                 if len(state.cells) > LARGE:
-                    gc.freeze()  # otherwise, each full garbage collection visits all values
+                    gc.freeze()  # otherwise, each full garbage collection would visit all values
                 event = Loaded(state.owes, self._dvu.deferral())
                 self.since = context.now()
                 log_loaded(context.now() - self.lifecycle.active_at, redelivered=redelivered, spans=self._commits.spans)
@@ -251,8 +252,8 @@ class Owner(Actor):
             self.post(Arrived())
 
     async def _decide_requests(self) -> None:
-        """Decide queued requests whenever the lifecycle commands it, until the lifecycle cancels work or a request has
-        to wait."""
+        """Decide queued requests each time the lifecycle commands `DECIDE`. Stop when the lifecycle cancels work, when
+        a request has to wait, or after another error."""
         event: Event = Cancelled()
         try:
             with self.cancelled_with_work():
@@ -288,7 +289,7 @@ class Owner(Actor):
         if self._puller is not None:
             self._puller.wake()
         if commits.handed_over:  # the next owner loads the state, if there is anything to do
-            # Delete the decided request now: the sweeper would wake an owner for a queued request without a task.
+            # Delete the decided request now; otherwise, the sweeper would wake another owner for it.
             await self._context.deleter.flush()
             self.post(Stop(Reason.HANDED_OVER))
             return Decided(owes=False, more=False)

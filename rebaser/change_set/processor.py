@@ -1,8 +1,9 @@
-"""Takes queued requests, decides them in order, makes the decisions durable in one commit, and answers.
+"""Takes queued requests, decides them in order, makes the decisions durable in one commit, and sends the replies.
 
-Invariant: a request is answered only from a commit that is in the log, and deleted only after it was answered. Only the
-refusal of a request that reuses the id of another request (`request_id_reused`) is not in the log. A request that
-cannot be decided yet, because it has a newer version or its blob is unavailable, blocks the queue for a bounded time.
+Invariant: a request is answered only from a commit that is in the log, and deleted only after it was answered. The one
+exception is a request that reuses the id of another request: its refusal (`request_id_reused`) is not in the log. A
+request that cannot be decided yet blocks the queue for a bounded time. Either it was written in a newer version, or its
+blob is not available.
 """
 
 import time
@@ -36,16 +37,16 @@ from rebaser_core.record import record
 
 BLOCKED_RETRY = 0.5  # seconds until the owner retries a blocked queue; doubled after each attempt
 BLOCKED_RETRY_MAX = 5.0  # maximum of this delay
-LOOK_AFTER = 0.001  # minimum seconds between two reads of the processor time, because a read is a system call
+LOOK_AFTER = 0.001  # minimum seconds between two reads of the thread's CPU time, because each read is a system call
 
 
 @dataclass(frozen=True, slots=True)
 class PendingDeadLetter:
     """A request with the outcome `dead` that is not yet copied to the dead letters, answered and deleted.
 
-    `commit` is the log sequence of the commit that decided the request or, if the request reuses the id of an earlier
-    request, that decided the earlier request. `duplicates` are the messages that repeat the request. They are answered
-    only after the copy is stored.
+    `commit` is the log sequence of the commit that decided the request. If the request reuses the id of an earlier
+    request, `commit` is the one that decided the earlier request. `duplicates` are the messages that repeat the
+    request. They are answered only after the copy is stored.
     """
 
     message: Message
@@ -112,9 +113,9 @@ class Processor:
     async def process(self, messages: Sequence[Message]) -> Processed:
         """Decide, commit and answer `messages`, in order: as many as fit into one commit.
 
-        If a request cannot be decided yet, raises `QueueBlocked` once the requests before it are done. Raises
-        `FencedError` if another owner has taken over, and `TransientError` in an outage. After either of these two,
-        nothing is decided.
+        If a request cannot be decided yet, raise `QueueBlocked` once the requests before it are done. Raise
+        `FencedError` if another owner has taken over, and `TransientError` in an outage. After either of the last two
+        errors, nothing is decided.
         """
         count = self._detector.batchable_prefix(messages)
         if count:
@@ -137,7 +138,7 @@ class Processor:
         except BaseMoved:
             return Processed([], messages)
         except UnstorableCommit as error:
-            if len(requests) > 1:  # too many for one commit, or one is at fault: halving isolates it
+            if len(requests) > 1:  # they do not fit into one commit, or one of them is at fault; halving isolates it
                 half = len(requests) // 2
                 first = await self._process(messages[:half], suspicion)
                 return Processed(first.dead, [*first.rest, *messages[half:]])
@@ -181,8 +182,8 @@ class Processor:
         return requests, None
 
     async def _with_sources(self, request: QueuedRequest, message: Message) -> QueuedRequest:
-        """Return `request`, which has an action, with the data that the action needs from logs. If the request is
-        decided already, return it unchanged."""
+        """Return `request`, which has an action, with the log data that its action needs. If the request is already
+        decided, return it unchanged."""
         state = self._commits.state
         recorded = recorded_outcome(state, self.applied, request.request_id, request.sequence, request.redrive)
         if recorded is not None or request.sequence <= self.applied.sequence:
@@ -266,7 +267,7 @@ class Processor:
         """Return the request with the result of comparing the edits of the target with the current state. The caller
         must hold the append lock.
 
-        Raises `BaseMoved` if a pull moved the base after the target was read.
+        Raise `BaseMoved` if a pull moved the base after the target was read.
         """
         branch, theirs, action = self._commits.state.branch, request.theirs, request.action
         if branch is None or theirs is None or not isinstance(action, Rebase):
@@ -328,7 +329,7 @@ class Processor:
     async def publish_dead_letter(self, pending: PendingDeadLetter) -> None:
         """Copy a dead request to the dead letters, answer it, and delete it.
 
-        Raises `TransientError` if the request could not be copied; the call can be repeated.
+        Raise `TransientError` if the request could not be copied; the call can be repeated.
         """
         context, decision = self._context, pending.decision
         await context.dead_letters.publish(self._key, pending.message, decision, context.now_ms())
@@ -351,10 +352,10 @@ class Processor:
         return Attempt(message.stream_sequence, 0, waiting_since)
 
     def _expired(self, held: HeldRequest, message: Message) -> QueuedRequest | None:
-        """Return the request if it is decided already, or with the outcome `dead` if it has blocked the queue for too
-        long.
+        """Return the request if it is already decided. If it has blocked the queue for too long, return it with an
+        error, so that its outcome will be `dead`. Return None if it may still wait.
 
-        Return None if it may still wait. A request is never given up because of an outage or a deployment.
+        An outage or a deployment never causes a request to be given up.
         """
         state, settings, error, request = self._commits.state, self._context.settings, held.error, held.request
         if recorded_outcome(state, self.applied, request.request_id, request.sequence, request.redrive) is not None:
@@ -373,7 +374,8 @@ class Processor:
     async def _block(
         self, held: HeldRequest, message: Message, suspicion: Suspicion, dead: list[PendingDeadLetter]
     ) -> QueueBlocked:
-        """Record one more attempt, so that no request blocks the queue forever. Return the error to raise."""
+        """Record in the log that the request has blocked the queue once more, so that no request blocks the queue
+        forever. Return the error to raise."""
         commits, settings, sequence = self._commits, self._context.settings, message.stream_sequence
         first = self._first_attempt(held, message)
         # If the clock of this server is behind the clock of the owner that recorded the first attempt, the wait begins

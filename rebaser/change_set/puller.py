@@ -3,7 +3,7 @@
 A pull is a rebase without a request. The owner of a branch reads the newest commit of the target, whose headers say
 whether the target was edited after the base of the branch. The owner does so when it has loaded the branch and after it
 has decided requests, at most once a second. For a branch without an owner, no server reads the target. When the branch
-is loaded again, one commit brings in all edits that the target got meanwhile.
+is loaded again, one commit brings in all edits that were made to the target in the meantime.
 
 Invariants:
 
@@ -11,10 +11,11 @@ Invariants:
   values that its author could not have seen, and a pull never overtakes a request to rebase.
 - A pull is committed only if the base of the branch has not moved since the target was read. If a request moved the
   base, or is about to do so, nothing is committed, and the pull begins again after that request.
-- An apply of the branch is left to the request that the target's owner sends (see `settling`). Otherwise, a pull could
-  close the branch before the edits that are queued in front of that request are decided.
-- A failed pull does not end the owner: requests and updates continue. The pull is retried after a delay, as long as the
-  branch is loaded.
+- When the target has applied the branch, the target's owner sends the branch a request to take over that commit (see
+  `settling`). A pull does not take over that commit itself. Otherwise, it could close the branch before the edits that
+  are queued ahead of that request are decided.
+- A failed pull does not stop the owner: requests and updates continue. The pull is retried after a delay, as long as
+  the branch is loaded.
 """
 
 import asyncio
@@ -43,11 +44,13 @@ from rebaser_core.messages import read_edited
 LOOK_EVERY = 1.0  # minimum seconds between two checks of the target
 RETRY = 0.5  # seconds until a pull that failed is retried; doubled each time
 RETRY_MAX = 30.0  # maximum of this delay
-SETTLED_IN = 60.0  # seconds after an apply of the branch, during which pulls leave it to the request of `settling`
+SETTLED_IN = 60.0  # seconds after the branch was applied during which a pull waits for the request of `settling`
 
 
 class BranchPuller:
-    """Pulls for the branch whose log is `commits`, one pull at a time. `processor` decides the requests of the branch.
+    """Pulls changes of the target into the branch whose log is `commits`, one pull at a time.
+
+    `processor` decides the requests of the branch.
 
     `redelivered` and `hung` have the same meaning as in `CountedAttempts`. `owed` tells whether a check of the target
     is still due. If it is still due when the owner ends, the owner publishes its task again.
@@ -105,10 +108,9 @@ class BranchPuller:
     async def run(
         self, post: Callable[[Event], None], active: Callable[[], bool], appended: Callable[[], None]
     ) -> None:
-        """Pull whenever a pull is due, until the owner is no longer `active`.
+        """Pull each time a pull is due. Return once `active` returns False, because the owner is ending.
 
-        `post` posts an event to the lifecycle of the owner. `appended` is called after each check during which the log
-        grew.
+        `post` posts an event to the owner's lifecycle. `appended` is called after each check during which the log grew.
         """
         self._active = active
         while True:
@@ -138,13 +140,13 @@ class BranchPuller:
                 await self._changed.wait()
 
     async def pull(self) -> bool:
-        """Check the target, and pull if it was edited after the base. Return whether the log grew meanwhile.
+        """Check the target, and pull if it was edited after the base. Return whether the branch's log grew meanwhile.
 
-        A failure is logged. Raises `FencedError` if another owner has taken over.
+        Log a failure instead of raising it, except that `FencedError` is raised if another owner has taken over.
         """
         context, before = self._context, self._commits.state.last
         self._due = False
-        if self.branch is None:  # `wake` is called after a request has opened it
+        if self.branch is None:  # when a request opens the branch, `wake` makes another check due
             self._skipped, self.owed = True, False
             return False
         self._not_before = context.now() + LOOK_EVERY
@@ -209,13 +211,13 @@ class BranchPuller:
             with anyio.move_on_after(LOOK_EVERY):
                 await self._changed.wait()
                 continue
-            following = await context.js.next(stream, subject, done + 1)  # requests may be deleted undecided
+            following = await context.js.next(stream, subject, done + 1)  # a request may be deleted before its decision
             until = until if following is not None and following.sequence <= until else 0
         return True
 
     async def _try(self) -> bool:
-        """Read the target, and append the commit. Return False if a request moved the base meanwhile, or is about
-        to."""
+        """Read the target, and append the commit. Return False if a request has moved the base in the meantime, or is
+        about to move it."""
         async with AsyncExitStack() as stack:
             if self._attempts.recording:
                 await stack.enter_async_context(self._attempts.recorded())

@@ -1,6 +1,6 @@
-"""Builds answers to requests from the recorded decisions, and checks the inboxes to which the answers are sent.
+"""Builds replies to requests from the recorded decisions, and checks the inboxes to which the replies are sent.
 
-The conflicts of a reply are stored in a blob, so that a repeated reply also has them.
+The conflicts of a reply are stored in a blob, so that a reply that is sent again also contains them.
 
 Invariant: a reply inbox, which the client chooses, is used only if it is a single literal subject under the reply
 prefix. Otherwise, a client could make the server write to the log, the tasks or the JetStream API.
@@ -29,8 +29,8 @@ from rebaser_core.messages import (
 from rebaser_core.messages.dead_letter import reported_id
 
 MAX_INBOX = 256  # maximum number of characters of an inbox
-MAX_RESULT = 1024 * 1024  # maximum bytes of a blob of conflicts: at most 100 conflicts, with 64 KiB of definitions
-RESULT_TIMEOUT = 2.0  # seconds that reading such a blob may take
+MAX_RESULT = 1024 * 1024  # maximum bytes of a conflicts blob, which holds up to 100 conflicts and 64 KiB of definitions
+RESULT_TIMEOUT = 2.0  # maximum seconds for reading a conflicts blob
 
 log = structlog.get_logger(__name__)
 
@@ -72,14 +72,14 @@ def response(
 async def with_result_stored(blobs: BlobStore, decision: Decision) -> Decision:
     """Store the conflicts of a reply in a blob. Return `decision` with the address of that blob.
 
-    Raises `TransientError` if the blob cannot be stored.
+    Raise `TransientError` if the blob cannot be stored.
     """
     data = encode_result(decision.conflicts)
     return replace(decision, result=BlobRef(await blobs.put(data), len(data)))
 
 
 async def with_result_read(blobs: BlobStore, decision: Decision) -> Decision:
-    """Return `decision` with the conflicts from its blob. If the blob cannot be read, the reply has no conflicts."""
+    """Return `decision` with the conflicts from its blob, or without conflicts if the blob cannot be read."""
     if decision.result is None or decision.conflicts:
         return decision
     try:

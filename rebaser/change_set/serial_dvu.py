@@ -2,13 +2,13 @@
 
 Invariant: an update appends one commit. `covers` of that commit is the log sequence at which the update was planned, or
 the sequence of the commit itself if no commit in between makes another update due. The commit has no result for a value
-whose definition changed after the planning.
+whose definition changed after planning.
 
 An update may kill or hang its owner, for instance because it needs more memory than there is. Attempts are counted as
-for requests (see `poison`). An owner whose task was redelivered records its updates as attempts until one is committed;
-an attempt counts as a death until the log records its end. Unlike a request, an update cannot be rejected. So an update
-that killed or hung `max_deaths` servers is deferred, for a longer time after each attempt, while requests are applied
-as usual.
+for requests (see `poison`). An owner whose task was redelivered records each update in the log as an attempt, until one
+update is committed. An attempt counts as the death of a server until the log records that the attempt ended. Unlike a
+request, an update cannot be rejected. An update that killed or hung `max_deaths` servers is deferred instead, for a
+longer time after each attempt, while requests are applied as usual.
 """
 
 from collections.abc import Callable, MutableMapping
@@ -29,7 +29,7 @@ from rebaser_core.errors import DvuError, RebaserError
 from rebaser_core.state.change_set import View
 from rebaser_core.state.computed_table import ComputedTable
 
-CRASHED_NAMED = 10  # maximum number of values that one update logs because their function killed a process
+CRASHED_NAMED = 10  # an update logs at most this many of the values whose function killed a process
 
 
 class SerialDvu:
@@ -47,13 +47,13 @@ class SerialDvu:
         self._attempts = CountedAttempts(context, commits, DVU_ATTEMPT, "dvu", redelivered=redelivered, hung=hung)
 
     def deferral(self) -> float:
-        """Return the seconds until the first update may start. A deferral is logged and shown in the status."""
+        """Return the seconds until the first update may start. Log a deferral, and show it in the status."""
         return self._attempts.deferral() if self._commits.state.owes else 0.0
 
     async def run(self) -> None:
         """Bring the derived values up to date as of the newest commit.
 
-        Raises `DvuError` if the values could not be computed in time, `TransientError` if a commit could not be
+        Raise `DvuError` if the values could not be computed in time, `TransientError` if a commit could not be
         written, and `FencedError` if another owner appended first. After each of these errors, nothing has changed.
         """
         async with AsyncExitStack() as stack:
@@ -86,7 +86,7 @@ class SerialDvu:
             ) from None
 
     async def _run(self, fields: MutableMapping[str, object]) -> None:
-        """Run an update, and add the results that its log event reports to `fields`."""
+        """Run an update. Add to `fields` the results that the log event about the update reports."""
         commits = self._commits
         async with AsyncExitStack() as lock:
             async with commits.view() as view:
@@ -95,10 +95,10 @@ class SerialDvu:
                     bind_contextvars(**commits.spans.update_planned(view.sequence))  # for all events of this task
                 computed = await self._compute(view)
                 await lock.enter_async_context(commits.append_lock())
-                # Results refer to rows by id, and the id of a row may change once the view is closed.
+                # Results refer to rows by number. Once the view is closed, a row may be freed and given to another id.
                 valid = still_valid(commits.state, computed, view.sequence)
                 debt = commits.state.debt_after(view.sequence)
-                # If the commits after `view` make no update due, this update covers them too: no other update would.
+                # If no commit after `view` makes an update due, this update also covers those commits.
                 covers = view.sequence if debt else None
                 encoded = await commits.encode(commits.draft(Kind.DVU, covers=covers, delta=valid, debt=debt))
                 self._log_crashed(valid)

@@ -1,8 +1,8 @@
-"""Sends an applied branch a request to take over the commit that applied it. The branch then continues from that
-commit, or is closed.
+"""Asks a branch that was applied to its target to take over the target's commit that applied it. The branch then
+continues from that commit, or is closed.
 
-Invariant: the request is stored before the apply is answered, and again for each message that repeats the apply. All
-these copies have the same id, so the request is decided once.
+Invariant: the request to the branch is stored before the request to apply is answered. It is stored again each time the
+request to apply is repeated. All copies have the same id, so only one of them is decided.
 """
 
 import structlog
@@ -20,18 +20,17 @@ log = structlog.get_logger(__name__)
 
 
 def settle_id(commit: int) -> RequestId:
-    """Return the id of the request that makes a branch take over the commit that applied the branch, at log sequence
-    `commit`."""
+    """Return the id of the request that makes a branch take over the target's commit at log sequence `commit`."""
     return RequestId(f"settle-{commit}")
 
 
 async def request_settling(context: Context, branch: ChangeSetKey, applied: int, commit: int) -> None:
     """Store a request that makes `branch` take over the commit that applied it.
 
-    `applied` is the log sequence of the branch up to which the branch was applied. `commit` is the log sequence of the
-    target's commit that applied it.
+    `applied` is the sequence in the branch's log up to which the branch was applied. `commit` is the sequence, in the
+    target's log, of the commit that applied it.
 
-    Raises `TransientError` if the request cannot be stored now. If the stream is full, or the server's NATS user may
+    Raise `TransientError` if the request cannot be stored now. If the stream is full, or the server's NATS user may
     not send requests, the refusal is only logged, because the next rebase of the branch has the same effect.
     """
     request_id = settle_id(commit)

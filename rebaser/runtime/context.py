@@ -83,7 +83,7 @@ async def open_context(
     `jvm` is the embedded Spark, if it was started already. `engine` is an engine to use instead of Spark.
     If `traced` is false, there are no traces.
 
-    Raises `ConfigError` if the settings are wrong, and the errors of `Connection.connect` and `StreamWatch.ensure`.
+    Raise `ConfigError` if the settings are wrong, and the errors of `Connection.connect` and `StreamWatch.ensure`.
     """
     settings.check_server()
     subjects = Subjects(settings.prefix)

@@ -28,7 +28,7 @@ class DeadLetterPublisher:
         self._room = anyio.Semaphore(MAX_CONCURRENT, fast_acquire=True)
 
     async def publish(self, key: ChangeSetKey, message: Message, decision: Decision, at_ms: int) -> None:
-        """Store a copy of `message`, and wait until NATS has confirmed it. Raises `TransientError` if it has not."""
+        """Store a copy of `message`, and wait until NATS has confirmed it. Raise `TransientError` if it has not."""
         async with self._room:
             headers = dead_headers(
                 message.headers, decision, key=key, subject=message.subject, server=self._server_id, at_ms=at_ms

@@ -25,7 +25,7 @@ VARIABLE: Final = "REBASER_TEST_THRESHOLDS"
 
 
 def parse(text: str) -> Thresholds:
-    """Return the thresholds that `text`, the value of the variable, describes. Raises `ConfigError`."""
+    """Return the thresholds that `text`, the value of the variable, describes. Raise `ConfigError`."""
     word, _, seed = text.partition(" ")
     if text in ("lowest", "highest"):
         return Thresholds.lowest() if text == "lowest" else Thresholds.highest()

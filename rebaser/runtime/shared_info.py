@@ -22,7 +22,7 @@ class SharedStreamInfo:
         self._running = False
 
     async def read(self) -> StreamInfo:
-        """Return the description of the stream. Raises the errors of `JetStream.stream_info`."""
+        """Return the description of the stream. Raise the errors of `JetStream.stream_info`."""
         self._js.connection.check_open()
         future: asyncio.Future[StreamInfo] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)

@@ -100,7 +100,7 @@ class StreamWatch:
         self.losses: deque[str] = deque(maxlen=MAX_LOSSES)
 
     async def ensure(self) -> None:
-        """Create missing streams and consumers, and update existing ones. Raises the errors of `ensure_topology`.
+        """Create missing streams and consumers, and update existing ones. Raise the errors of `ensure_topology`.
 
         If `create` is false, change nothing. Raise `TransientError` if a stream or consumer is missing, and
         `ConfigError` if its configuration differs from the settings.

@@ -49,13 +49,14 @@ class CountedAttempts:
         self.recording = redelivered or sequence in commits.state.attempts
 
     def deferral(self) -> float:
-        """Return the seconds until the next attempt may start. A deferral is logged, and shown in the status."""
+        """Return the seconds until the next attempt may start. Log a deferral, and show it in the status."""
         context, attempt = self._context, self._last()
         excess = attempt.deaths - context.settings.max_deaths
         if excess < 0:
             return 0.0
         delay = exponential_delay(excess, DEFERRAL, DEFERRAL_MAX)
-        # The delay counts from the last attempt of any owner. A slow clock does not make the delay longer.
+        # The delay counts from the last attempt of any owner. If this server's clock is behind that owner's clock, the
+        # delay does not get longer.
         delay = min(max(delay - (context.now_ms() - attempt.first_ms) / 1000, 0.0), delay)
         reason = f"{attempt.deaths} of the servers that ran it died or hung"
         error = DvuError(f"{self._what} of {self._commits.key} is deferred: {reason}")
@@ -65,10 +66,10 @@ class CountedAttempts:
 
     @asynccontextmanager
     async def recorded(self) -> AsyncIterator[None]:
-        """Record in the log that an attempt begins when this context is entered, and that it ends when it is left.
+        """Enter a context that records in the log when an attempt begins and when it ends.
 
-        Raises `DvuError` if this server is already making another suspected attempt, and the errors of
-        `CommitLog.append`.
+        Raise `DvuError` if this server is already running another update or pull that may have killed servers. Raise
+        the errors of `CommitLog.append`.
         """
         before = replace(self._last(), first_ms=self._context.now_ms())
         async with AsyncExitStack() as stack:

@@ -1,9 +1,9 @@
 """Finds the request that kills or hangs its owners, and rejects it without rejecting the requests around it.
 
 Invariant: a death counts against a request only if its owner recorded the attempt in the log, and no later commit
-records that the attempt ended. An owner that is stopped, is fenced, or meets an outage withdraws its attempt: it
-records that the attempt ended. An owner that stalled until its lease ran out does not withdraw its attempt: this counts
-as a hang, even if there is no other server that could take over.
+records that the attempt ended. An owner that is stopped, is fenced, or runs into an outage withdraws its attempt: it
+records that the attempt ended. An owner that stalled until its lease ran out does not withdraw its attempt. The stall
+counts as a hang, even if there is no other server that could take over.
 
 Withdrawing an attempt appends a commit, so it fails while the stream of all logs is full. The owner then keeps its task
 and retries until there is room. It does not give the task back, because the next owner might find enough room to record
@@ -15,8 +15,8 @@ that the owner had taken: at most one batch, from the front of the queue. The ne
 one, and appends an `attempt` commit before each of them. Requests behind them, and requests that arrive later, are
 batched as usual. A message that repeats a decided request does not count towards that batch. Answering such a message
 leaves no trace in the log, so each further owner would count it again, and would examine fewer of the requests behind
-it. A process attempts only one request with a recorded death at a time, so that its own death does not count against
-another such request.
+it. A process attempts only one request with a recorded death at a time. If the process dies, its death then counts
+against no other such request.
 
 The attempt that killed the first owner was not recorded, because recording every attempt would double the writes. So a
 request has killed or hung one more owner than the log counts against it.
@@ -47,11 +47,11 @@ TAKE_BACK_RETRY_MAX = 5.0  # maximum of this delay
 
 @record
 class Suspicion:
-    """The findings of the detector about messages that are about to be decided.
+    """The detector's findings about messages that are about to be decided.
 
-    The keys of both fields are request sequences. `rejections` has a replacement for each message that must be rejected
-    unread: a request that only carries the error. `deaths` has the number of deaths that count against each request,
-    without the attempt in progress.
+    The keys of both fields are request sequences. For each message that must be rejected unread, `rejections` has a
+    request that carries only the error. `deaths` has the number of deaths that count against each request, not
+    including the attempt in progress.
     """
 
     rejections: Mapping[int, QueuedRequest] = field(default_factory=dict)
@@ -110,10 +110,10 @@ class PoisonDetector:
 
     @asynccontextmanager
     async def attempt_alone(self, message: Message) -> AsyncIterator[Suspicion]:
-        """Provide a context in which to decide only the request `message`. The attempt is recorded, unless `max_deaths`
-        attempts have failed already: the request is then rejected.
+        """Enter a context in which to decide only the request `message`. The attempt is recorded in the log. If
+        `max_deaths` deaths already count against the request, it is rejected instead.
 
-        Raises the errors of `CommitLog.append`.
+        Raise the errors of `CommitLog.append`.
         """
         commits, sequence = self._commits, message.stream_sequence
         before = commits.state.attempts.get(sequence) or Attempt(sequence, 0, self._context.now_ms())
@@ -129,8 +129,8 @@ class PoisonDetector:
                 if before.deaths:
                     await stack.enter_async_context(self._context.suspect_request_lock)
                     commits.logger.warning("request_suspected", seq=sequence, deaths=before.deaths)
-                # Any exception other than a `RebaserError` points to a bug that this request triggers, so the attempt
-                # stays recorded, as after a death.
+                # Any exception other than a `RebaserError` points to a bug that this request triggers. The attempt then
+                # stays recorded, as if the server had died.
                 async with recorded_attempt(self._context, commits, before, self._hung):
                     yield Suspicion(self._known_poison([message]), {sequence: before.deaths})
         if commits.state.applied != applied:
@@ -168,14 +168,14 @@ class PoisonDetector:
 async def recorded_attempt(
     context: Context, commits: CommitLog, before: Attempt, hung: Callable[[], bool]
 ) -> AsyncIterator[None]:
-    """Record an attempt, as one more death than `before` has. Withdraw it when the body of this context ends as
-    expected.
+    """Enter a context that records an attempt, as one more death than `before` has. The attempt is withdrawn when the
+    body of the context ends as expected.
 
     The body ends as expected if it returns, raises a `RebaserError`, or is cancelled. After any other exception, the
-    attempt stays recorded. While NATS refuses the commit that withdraws the attempt, this context retries until it is
-    cancelled.
+    attempt stays recorded. If NATS refuses the commit that withdraws the attempt, the context keeps trying to append it
+    until the context is cancelled.
 
-    An attempt that is cancelled because its owner `hung` is not withdrawn. Raises the errors of `CommitLog.append`.
+    An attempt that is cancelled because its owner `hung` is not withdrawn. Raise the errors of `CommitLog.append`.
     """
     await anyio.lowlevel.checkpoint_if_cancelled()  # an owner that has lost its lease must not record an attempt
     await _write(commits, replace(before, deaths=before.deaths + 1))
@@ -196,7 +196,7 @@ async def _write(commits: CommitLog, attempt: Attempt) -> None:
 async def _take_back(context: Context, commits: CommitLog, before: Attempt) -> None:
     """Record that the attempt ended, unless the log no longer counts it because it succeeded.
 
-    Retries while NATS refuses the commit. If the owner is cancelled, makes only one attempt.
+    Retry while NATS refuses the commit. If the owner is cancelled, try only once.
     """
     backoff = Backoff(TAKE_BACK_RETRY, TAKE_BACK_RETRY_MAX)
     while (recorded := commits.state.attempts.get(before.sequence)) is not None and recorded.deaths > before.deaths:

@@ -15,8 +15,11 @@ from rebaser_core.state.change_set import RecordedOutcome
 
 
 class RetryBudget:
-    """The retry budget of one change set. `retry_for` is in milliseconds, times are in Unix milliseconds. `outcomes`
-    are the recorded outcomes of the requests of the change set."""
+    """The time that all requests of one change set that fail with the same error code may together spend waiting.
+
+    `retry_for` is in milliseconds, times are in Unix milliseconds. `outcomes` are the recorded outcomes of the change
+    set's requests.
+    """
 
     def __init__(self, retry_for: int, outcomes: Iterable[RecordedOutcome]) -> None:
         self._retry_for = retry_for
@@ -30,10 +33,10 @@ class RetryBudget:
         self._exhausted[code] = max(now, self._exhausted.get(code, 0))
 
     def wait_start(self, code: str, stored: int, now: int) -> int:
-        """Return the time from which the wait of a request counts.
+        """Return the time from which a request's wait is counted.
 
-        The request was stored at `stored`, its first attempt is at `now`, and it failed with `code`. If another request
-        with this code was given up recently, the time for which both waited also counts.
+        The request was stored at `stored`. It was first attempted at `now`, and failed with `code`. If another request
+        with this code was given up recently, the time during which both requests waited also counts.
         """
         given_up = self._exhausted.get(code)
         # "Recently" is twice `retry_for`, because the queue may have been blocked for another reason in between.

@@ -16,14 +16,14 @@ def about_branch(
     """Return the fields of a commit that describe the branch and its edits, by name.
 
     The commit follows `state`; if the commit replaces the state, `state` is the new state. `checkpoint` is the
-    checkpoint that the commit names. `fields` are the other fields of the commit.
+    checkpoint to which the commit refers. `fields` are the other fields of the commit.
     """
     if kind is Kind.CREATE:
         return {}
     branch, marking = state.branch, fields.get("marking")
     edits = fields.get("delta", ()) if kind in (Kind.REBASE, Kind.REPLAY) else ()
     if edits and branch is None and marking is None and not state.protected:
-        return {}  # most commits
+        return {}  # true of most commits
     about: dict[str, Any] = {} if edits else {"edited": state.edited}
     if state.protected if marking is None or marking.protected is None else marking.protected:
         about["protected"] = True

@@ -1,7 +1,7 @@
 """Writes checkpoints, so that the cost of loading a change set depends on the size of its state, not of its log.
 
-Invariant: all parts of a checkpoint are stored and verified before a commit names it. The log is never purged beyond
-the previous checkpoint, so that a reader that started from the previous checkpoint still finds the messages after it.
+Invariant: all parts of a checkpoint are stored and verified before a commit refers to the checkpoint. The log is never
+purged beyond the previous checkpoint, so that a reader that started there still finds the messages that follow.
 """
 
 from collections.abc import Sequence
@@ -20,22 +20,22 @@ from rebaser_core.checkpoint.writer import CheckpointDraft, WrittenCheckpoint
 from rebaser_core.commit import BlobRef, CheckpointRef, Kind
 from rebaser_core.history import purge_through
 
-SHARE = 16  # a log takes about as long to read as a checkpoint that is 16 times as large
+SHARE = 16  # reading a log takes about as long as reading a checkpoint that is 16 times as large
 CROWDED = 0.8  # share of the size limit of the stream of all logs above which no history is kept
 CONCURRENT = 8  # number of blobs that are looked up concurrently
 ROW = 100  # approximate size of a row in bytes
 
 
 def due(commits: CommitLog, min_bytes: int) -> bool:
-    """Return whether a checkpoint is due: whether the log since the last checkpoint has more than `min_bytes` bytes,
-    and more than 1/`SHARE` of the size of that checkpoint."""
+    """Return whether a checkpoint is due. It is due if the log since the last checkpoint is larger than `min_bytes`,
+    and larger than 1/`SHARE` of that checkpoint."""
     checkpoint = commits.state.checkpoint
     return commits.tail_weight > max(min_bytes, checkpoint.size // SHARE if checkpoint else 0)
 
 
 async def write(context: Context, commits: CommitLog, *, full: bool = False) -> None:
-    """Store the current state as a checkpoint, append a commit that names it, and purge the messages of the log that
-    are no longer needed.
+    """Store the current state as a checkpoint, append a commit that refers to it, and purge the messages of the log
+    that are no longer needed.
 
     If `full` is true, all parts of the checkpoint are stored again, even those that earlier checkpoints stored.
     """
@@ -91,7 +91,7 @@ async def put_all(blobs: BlobStore, written: WrittenCheckpoint) -> tuple[Checkpo
 
 
 async def store(blobs: BlobStore, commits: CommitLog, *, full: bool = False) -> None:
-    """Store the current state as a checkpoint, and append a commit that names it. For `full`, see `write`."""
+    """Store the current state as a checkpoint, and append a commit that refers to it. For `full`, see `write`."""
     freshness, began = Freshness(), clock()
     async with commits.view() as view:
         weight = commits.tail_weight

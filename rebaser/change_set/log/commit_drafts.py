@@ -1,5 +1,5 @@
-"""Drafts commits that protect, close, delete or create a change set, or that pull changes of its target. Each commit
-decides at most one request. This module also compares requests with the state, before a commit is drafted.
+"""Drafts commits that protect, close, delete or create a change set, or that pull changes from its target. Each of
+these commits decides at most one request. This module also compares requests with the state before a commit is drafted.
 """
 
 from collections.abc import Sequence
@@ -84,7 +84,7 @@ async def merged(state: ChangeSetState, request: QueuedRequest) -> QueuedRequest
 
 
 async def with_moved(state: ChangeSetState, request: QueuedRequest) -> QueuedRequest:
-    """Return the request, with `moved` set to those of its ids that were defined after the position `expect_at`. The
+    """Return `request` with `moved` set: the ids of its values that were defined after the position `expect_at`. The
     caller must hold the append lock."""
     ids, step, moved = request.touched, thresholds.now.fold_step, set[str]()
     for start in range(0, len(ids), step):

@@ -51,7 +51,7 @@ PINNED_CHECK = 0.05  # seconds between checks for threads that still read the st
 
 
 class CommitLog:
-    """Appends to the log of `key` and keeps its folded `state`.
+    """Appends to the log of `key`, and holds the folded `state` of the change set.
 
     `tail_weight` is the size of the log after the newest checkpoint, in bytes; `chain` has the parts of the checkpoint.
     `history` tells whether commits and checkpoints record the data from which the history of a value is read. If they
@@ -117,7 +117,7 @@ class CommitLog:
     async def view(self) -> AsyncIterator[View]:
         """Open a view of the current state. Only one view is open at a time; a second caller waits."""
         async with self._viewing:
-            while self.state.pinned:  # noqa: ASYNC110 - an abandoned thread pins it, and cannot set an event
+            while self.state.pinned:  # noqa: ASYNC110 - an abandoned thread may pin the state, and cannot set an event
                 await anyio.sleep(PINNED_CHECK)
             while self._folded is not None or self.state.merge_overlay(thresholds.now.overlay_merge_step):
                 await (anyio.lowlevel.checkpoint() if self._folded is None else self._folded.wait())
@@ -127,7 +127,7 @@ class CommitLog:
             await anyio.lowlevel.checkpoint()
 
     def abandon(self) -> None:
-        """Stop repeating an unanswered append, because a shutdown runs out of time. The append then raises
+        """Stop repeating an unanswered append, because a shutdown is running out of time. The append then raises
         `FencedError`.
 
         An attempt in progress ends at once if its caller is also cancelled, otherwise after `APPEND_TIMEOUT` seconds.
@@ -136,8 +136,8 @@ class CommitLog:
         self._settling.cancel()
 
     def log_loss(self, recreated_from: int) -> None:
-        """Log which state was lost with the stream of all logs. The sequences of the recreated stream begin at
-        `recreated_from`. A state that was read from the recreated stream is not lost."""
+        """Log what state was lost when the stream that holds all the logs was lost. The sequences of the recreated
+        stream begin at `recreated_from`. A state that was read from the recreated stream is not lost."""
         state = self.state
         if 0 < state.last < recreated_from:
             checkpoint = state.checkpoint.address if state.checkpoint is not None else None
@@ -188,17 +188,17 @@ class CommitLog:
     async def append(self, commit: Commit, freshness: Freshness | None = None) -> int:
         """Encode, publish and fold `commit`; return its log sequence. The caller must hold `append_lock`.
 
-        `freshness` has the same meaning as in `encode`. Raises the errors of `encode` and `publish`.
+        `freshness` has the same meaning as in `encode`. Raise the errors of `encode` and `publish`.
         """
         return await self.publish(await self.encode(commit, freshness))
 
     async def encode(self, commit: Commit, freshness: Freshness | None = None) -> EncodedCommit:
         """Encode `commit` as it will be stored. Parts that are too large for a message go to blobs.
 
-        `freshness` must have been created before the first blob that the commit names was stored, and before any
-        address in the commit was read from another log. It may be None if the commit names only blobs that this call
-        stores. Results that name rows of a view must be encoded while that view is open. Raises `UnstorableCommit` if
-        the bytes do not decode to the commit, and `TransientError` if a blob cannot be stored.
+        `freshness` must have been created before the first blob that the commit refers to was stored, and before any
+        address in the commit was read from another log. It may be None if the commit refers only to blobs that this
+        call stores. Results that refer to rows of a view must be encoded while that view is open. Raise
+        `UnstorableCommit` if the bytes do not decode to the commit, and `TransientError` if a blob cannot be stored.
         """
         limits, freshness = thresholds.now, freshness or Freshness()
         is_table = type(commit.delta) is ComputedTable
@@ -237,8 +237,8 @@ class CommitLog:
         """Append and fold an encoded commit; return its log sequence. The caller must have held `append_lock` since the
         commit was drafted.
 
-        Raises `FencedError` if another owner appended, if the append was abandoned, or if the commit may have been
-        stored while its blobs may be gone. Raises `TransientError` if the commit was not stored, and `UnstorableCommit`
+        Raise `FencedError` if another owner appended, if the append was abandoned, or if the commit may have been
+        stored while its blobs may be gone. Raise `TransientError` if the commit was not stored, and `UnstorableCommit`
         if it is larger than NATS accepts. A cancelled caller still waits until the append is answered or abandoned.
         """
         if self.spans is not None:
@@ -259,7 +259,7 @@ class CommitLog:
         return sequence
 
     async def _fold(self, sequence: int, commit: Commit, weight: int) -> None:
-        """Fold a commit. A large commit is folded in several time slices; no view is opened before the last one."""
+        """Fold a commit. A large commit is folded in several time slices; no view is opened before the last slice."""
         steps = self.state.fold_in_steps(sequence, commit, weight)
         if next(steps, steps) is steps:  # nearly all commits take only one step
             return
@@ -294,16 +294,20 @@ class CommitLog:
             )
 
     def _check_fresh(self, encoded: EncodedCommit, *, may_have_landed: bool) -> None:
-        """Raise an error if the garbage collection may have deleted blobs that the commit names.
+        """Raise an error if the garbage collection may have deleted blobs that the commit refers to.
 
-        After that error, the next attempt, of this or of another owner, stores the blobs again in a new commit.
+        After that error, this owner or another one builds a new commit, and stores its blobs again.
         """
         if encoded.freshness is None or encoded.freshness.lasts:
             return
         self.logger.warning("append_too_late", commit=encoded.commit.id, seconds=round(encoded.freshness.age, 1))
         if may_have_landed:
-            raise FencedError("NATS did not answer an append for so long that blobs of the commit may be deleted")
-        raise TransientError("a commit was delayed for so long that its blobs may be deleted", code="blobs_too_old")
+            raise FencedError(
+                "NATS did not answer an append for so long that blobs of the commit may have been deleted"
+            )
+        raise TransientError(
+            "a commit was delayed for so long that its blobs may have been deleted", code="blobs_too_old"
+        )
 
     async def _publish(self, encoded: EncodedCommit, *, may_have_landed: bool) -> int:
         commit_id, began = encoded.commit.id, feeds.clock()
@@ -342,7 +346,7 @@ class CommitLog:
     async def _find_landed(self, commit_id: str) -> int:
         """Return the log sequence of the commit `commit_id`, which this owner may have appended without an answer.
 
-        Raises `FencedError` if the first message after the expected sequence is not this commit.
+        Raise `FencedError` if the first message after the expected sequence is not this commit.
         """
         while True:
             self._check_abandoned()
@@ -367,7 +371,7 @@ def _given_up() -> FencedError:
 
 
 async def open_log(context: Context, key: ChangeSetKey) -> CommitLog:
-    """Load the log of `key`. Raises the errors of `StateLoader.load`."""
+    """Load the log of `key`. Raise the errors of `StateLoader.load`."""
     await load_functions()
     loaded = await context.reader.load(key)
     commits = CommitLog(

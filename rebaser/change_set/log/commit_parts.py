@@ -1,6 +1,7 @@
 """Moves the parts of a commit that are too large for its message into blobs.
 
-Invariant: the stored blob decodes to the part. The commit object also keeps the part, so that it can be folded.
+Invariant: each stored blob decodes to the part that was moved. The commit object also keeps that part, so that the
+commit can be folded.
 """
 
 from dataclasses import replace

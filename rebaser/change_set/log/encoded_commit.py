@@ -7,7 +7,7 @@ from rebaser_core.record import record
 
 
 class UnstorableCommit(RebaserError):  # noqa: N818 - a state of the commit
-    """A commit cannot be stored. Nothing was appended, and another attempt would fail again.
+    """Raised if a commit cannot be stored. Nothing was appended, and another attempt would fail again.
 
     Either the commit is larger than NATS accepts, or its bytes decode to a different commit, which is a bug in Rebaser.
     """
@@ -17,8 +17,11 @@ class UnstorableCommit(RebaserError):  # noqa: N818 - a state of the commit
 
 @record
 class EncodedCommit:
-    """A commit and its bytes, which were verified by decoding them. `blob_size` is the size of the blobs that a reader
-    has to load to fold the commit. `freshness` measures the age of the blobs that the commit names, if any."""
+    """A commit and its bytes, which were verified by decoding them.
+
+    `blob_size` is the total size, in bytes, of the blobs that a reader has to load to fold the commit. `freshness`
+    measures the age of the blobs that the commit refers to, if any.
+    """
 
     commit: Commit
     headers: dict[str, str]

@@ -1,6 +1,7 @@
-"""Lists, in a header of each commit, the blobs that readers of the log need from that commit on.
+"""Lists, in a header of each commit, the blobs that the log needs from that commit on.
 
-Invariant: every blob that a stored message needs is named by that message, or by an older one that is still in the log.
+Invariant: every blob that a stored message needs is listed in a header of that message, or of an older message that is
+still in the log.
 """
 
 from dataclasses import replace
@@ -14,7 +15,7 @@ ADDRESS_BYTES = 72  # bytes of one address in a header
 
 
 def needs_blobs(commit: Commit) -> bool:
-    """Return whether `commit` has parts in blobs, or names blobs that the log needs from this commit on."""
+    """Return whether `commit` has parts in blobs, or lists blobs that the log needs from this commit on."""
     return bool(commit.blobs or _parts(commit))
 
 
@@ -22,7 +23,7 @@ async def with_blobs_named(blobs: BlobStore, commit: Commit, max_bytes: int) -> 
     """Return `commit` with the addresses of all blobs that it needs.
 
     If there are too many addresses for a header, or if they take more than `max_bytes` bytes, they are stored in one
-    more blob, and the header names that blob. Raises `TransientError` if the blob cannot be stored.
+    more blob, and the header lists only that blob. Raise `TransientError` if that blob cannot be stored.
     """
     addresses = dict.fromkeys([*commit.blobs, *(part.address for part in _parts(commit))])
     if len(addresses) > min(MAX_ADDRESSES, max_bytes // ADDRESS_BYTES):

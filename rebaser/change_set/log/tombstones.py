@@ -1,8 +1,8 @@
 """Deletes and restores change sets: reads and stores the state that replaces the current state.
 
-The commit that deletes a change set names a checkpoint without values. The commit that restores it names a checkpoint
-of the state before the deletion. So a reader needs nothing older than that checkpoint to load the change set, and the
-log before it may be purged at any time.
+The commit that deletes a change set refers to a checkpoint without values. The commit that restores the change set
+refers to a checkpoint of the state before the deletion. To load the change set, a reader needs nothing older than the
+last of these checkpoints, so the log before that checkpoint may be purged at any time.
 
 Invariant: the outcomes of decided requests are in both checkpoints. No request is decided a second time because its
 change set was deleted or restored.
@@ -25,7 +25,7 @@ from rebaser_core.state.change_set import ChangeSetState
 async def read_deleted(reader: StateLoader, key: ChangeSetKey) -> Restored:
     """Return the state that the change set `key` had before it was deleted.
 
-    Raises `UnprocessableError` (`purged`) if that state is no longer readable, and `TransientError` if the log or a
+    Raise `UnprocessableError` (`purged`) if that state is no longer readable, and `TransientError` if the log or a
     blob cannot be read.
     """
     async for commit in reader.back(key):
@@ -41,7 +41,7 @@ async def read_deleted(reader: StateLoader, key: ChangeSetKey) -> Restored:
 async def store_emptied(blobs: BlobStore, state: ChangeSetState) -> tuple[ChangeSetState, dict[str, Any]]:
     """Store a checkpoint of the part of `state` that remains when the change set is deleted.
 
-    Return the remaining state, and the fields of the commit that names the checkpoint. Raises `TransientError` if a
+    Return the remaining state, and the fields of the commit that refers to the checkpoint. Raise `TransientError` if a
     blob cannot be stored.
     """
     emptied = state.emptied()
@@ -53,8 +53,8 @@ async def store_restored(
 ) -> tuple[ChangeSetState, dict[str, Any]]:
     """Turn `restored` into the state that continues the log and the queue of `deleted`, and store its checkpoint.
 
-    The results and errors are those of `store_emptied`. If the caller cannot append the commit that names the
-    checkpoint, it has to read the state again, because this function has changed `restored`.
+    The results and errors are the same as those of `store_emptied`. If the caller cannot append the commit that refers
+    to the checkpoint, it has to read the state again, because this function has changed `restored`.
     """
     restored.state.restore(deleted)
     return restored.state, await _store(blobs, restored.state, restored.chain)

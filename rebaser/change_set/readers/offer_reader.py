@@ -21,14 +21,14 @@ MAX_BYTES = 128 * 1024 * 1024  # maximum bytes of the blobs that one request may
 
 
 async def read_offer(context: Context, key: ChangeSetKey, apply: Apply) -> Offer:
-    """Return what the branch that `apply` names offers to the change set `key`.
+    """Return what the branch that `apply` specifies offers to the change set `key`.
 
-    Raises `UnprocessableError` with the code `self`, `no_such_change_set`, `no_such_position`, `purged`, `too_large`,
-    `stale` if derived values of the branch are not up to date, or a code of `check_source`. Raises `TransientError` if
+    Raise `UnprocessableError` with the code `self`, `no_such_change_set`, `no_such_position`, `purged`, `too_large`,
+    `stale` if derived values of the branch are not up to date, or a code of `check_source`. Raise `TransientError` if
     the log or a blob cannot be read, and `UnsupportedVersion` for a commit of a newer version.
     """
     if apply.source == key.change_set:
-        raise UnprocessableError("a change set cannot be applied to itself: name a branch of it", code="self")
+        raise UnprocessableError("a change set cannot be applied to itself: specify one of its branches", code="self")
     branch = ChangeSetKey.of(key.workspace, apply.source)
     for _ in range(ATTEMPTS):
         offer = await _read(context, key, branch, apply)

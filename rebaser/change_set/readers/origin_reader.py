@@ -2,7 +2,7 @@
 between.
 
 Invariant: the origin is complete as of one position of the parent's log. Reading does not involve the parent's owner.
-The parent's log may be purged afterwards, because the new change set needs only the blobs that its first commit names.
+The parent's log may be purged afterwards, because the new change set needs only the blobs that its first commit lists.
 """
 
 from dataclasses import replace
@@ -37,7 +37,8 @@ from rebaser_core.messages import (
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState
 
 _Copied: TypeAlias = tuple[CheckpointRef | None, tuple[TailRow, ...], BlobRef | None, tuple[str, ...]]
-"""A checkpoint; copies of the commits after it, as rows or as a blob; and the addresses of all blobs that they need."""
+"""A checkpoint; copies of the commits after it, as rows or as a blob; and the addresses of all blobs that the
+checkpoint and the copies need."""
 
 MAX_CARRIED = 1000  # maximum number of recorded outcomes that a `create` commit repeats
 
@@ -50,8 +51,8 @@ async def read_fork(
     `stored_ms` is the time at which NATS stored the request (Unix ms). If the copied commits have more than
     `inline_max` bytes, they go to a blob.
 
-    Raises `UnprocessableError` with the code `exists`, `self`, `no_such_change_set`, `not_its_target`,
-    `no_such_position`, or `purged` if the position can no longer be read. Raises `TransientError` if the log or a blob
+    Raise `UnprocessableError` with the code `exists`, `self`, `no_such_change_set`, `not_its_target`,
+    `no_such_position`, or `purged` if the position can no longer be read. Raise `TransientError` if the log or a blob
     cannot be read, and `UnsupportedVersion` for a commit of a newer version.
     """
     if create.parent == key.change_set:
@@ -131,7 +132,7 @@ class _Parent:
         return Fork(summary, origin, checkpoint, commit.covers, commit.unknown, needed)
 
     async def _newest(self) -> tuple[StoredMessage, Commit]:
-        """Return the newest commit at the requested position, with its message. Raises `UnprocessableError` if the
+        """Return the newest commit at the requested position, with its message. Raise `UnprocessableError` if the
         parent had no edits at that position."""
         reader, at = self._reader, self._create.at
         message = await reader.newest_message(self._parent, at)
@@ -141,7 +142,7 @@ class _Parent:
                 await self._check_same(message, commit)
                 return message, commit
             if commit is not None:
-                break  # up to this commit, no edit was applied to the parent
+                break  # no edit was applied to the parent up to this commit
             message = await reader.newest_message(self._parent, message.sequence - 1)  # not a commit: skip it
         name = f"{self._parent.workspace}/{self._parent.change_set}"
         when = "" if at is None else f" at {at_text(at)}"
@@ -168,7 +169,7 @@ class _Parent:
         raise UnprocessableError(f"{wanted} is not the target of {parent}, {other}", code="not_its_target")
 
     async def _tail(self, message: StoredMessage, commit: Commit, checkpoint: CheckpointRef | None) -> _Copied | None:
-        """Return `checkpoint`, which `commit` names, with copies of the commits after it.
+        """Return `checkpoint`, to which `commit` refers, with copies of the commits after it.
 
         Return None if the commits are too large to be copied.
         """
@@ -194,7 +195,7 @@ class _Parent:
         if same_message(made.newest, message):
             return made.checkpoint, (), None, made.needed
         if not commit.created_by <= made.newest.sequence <= message.sequence:
-            return None  # the parent was created again after that position, or this position is older
+            return None  # the parent was created again after that checkpoint, or `message` is older than the checkpoint
         tail = await TailReader(self._context, self._parent).since(made.newest, message)
         if tail is None or len(tail.data) > max(thresholds.now.tail_max_bytes, self._inline_tail_max):
             return None
@@ -213,8 +214,8 @@ class _Parent:
         return (), BlobRef(await self._context.blobs.put(tail.data), len(tail.data))
 
     async def _all_needed(self, checkpoint: CheckpointRef | None, needed: tuple[str, ...]) -> tuple[str, ...]:
-        """Return `needed` and the blobs of `checkpoint`. Headers that older servers wrote do not name the blobs of a
-        checkpoint."""
+        """Return `needed` and the addresses of the blobs of `checkpoint`. `needed` may lack them, because headers from
+        older servers do not list them."""
         if checkpoint is None or checkpoint.address in needed:
             return needed
         newest = await self._context.blobs.get(checkpoint.address, max_bytes=MAX_BLOB)

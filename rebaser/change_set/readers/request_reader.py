@@ -41,8 +41,8 @@ Ts = TypeVarTuple("Ts")
 log = structlog.get_logger(__name__)
 
 CHECKED_HERE = 1000  # number of updates above which they are checked in a thread instead of on the event loop
-# These errors of another log may be permanent. A request that fails with one of them blocks its change set only for a
-# bounded time.
+# If reading another log fails with one of these codes, the error may be permanent. A request that fails with such an
+# error blocks its change set only for a bounded time.
 HELD_CODES = (*LASTING_CODES, "broken_chain", "purged")
 INTERNAL_CODES = ("internal", "too_slow")  # waiting does not fix these errors, so the number of attempts is bounded
 
@@ -57,8 +57,8 @@ class HeldRequest(Exception):  # noqa: N818 - a state of a request
 
 
 class RequestReader:
-    """Reads the requests of the change set `key`. `room` is the number of bytes that the current batch may still load
-    from blobs."""
+    """Reads the requests of the change set `key`. `room` is the number of bytes that may still be loaded from blobs for
+    the current batch."""
 
     def __init__(self, context: Context, key: ChangeSetKey) -> None:
         self.room = 0
@@ -66,7 +66,7 @@ class RequestReader:
         self._key = key
 
     async def read(self, message: Message) -> QueuedRequest:
-        """Return the request in `message`, or the reason why it is invalid. Raises `HeldRequest` if it cannot be read
+        """Return the request in `message`, or the reason why it is invalid. Raise `HeldRequest` if it cannot be read
         yet, and `TransientError` in an outage."""
         sequence, redrive = message.stream_sequence, read_redrive(message.headers)
         limits = self._context.settings.limits
@@ -76,7 +76,7 @@ class RequestReader:
         try:
             request = decode(message.headers, message.data, limits, expect=EnqueueUpdatesRequest)
             if request.workspace_id != self._key.workspace or request.change_set_id != self._key.change_set:
-                text = "the request names another change set than the subject to which it was sent: make them agree"
+                text = "the change set in the request differs from that in the NATS subject: use the same one in both"
                 error = UnprocessableError(text, code="wrong_change_set")
                 return QueuedRequest(sequence, request_id, error=error, redrive=redrive)
             request_id = request.id
@@ -126,11 +126,11 @@ class RequestReader:
         )
 
     async def with_sources(self, request: QueuedRequest, commits: CommitLog, stored_ms: int) -> QueuedRequest:
-        """Return `request`, which has an action, with the data from logs that the action needs, or with a reason to
-        refuse it.
+        """Return `request`, which has an action, with the log data that its action needs, or with a reason to refuse
+        the request.
 
         `commits` is the log of the change set. `stored_ms` is the time at which NATS stored the request (Unix ms).
-        Raises `HeldRequest`, or `TransientError` in an outage.
+        Raise `HeldRequest` if the data cannot be read yet, and `TransientError` in an outage.
         """
         settings = self._context.settings
         if not settings.history_for:

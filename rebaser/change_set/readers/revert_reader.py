@@ -21,20 +21,20 @@ MAX_BYTES = 128 * 1024 * 1024  # maximum bytes of the commits and blobs that one
 async def read_own_patch(
     context: Context, key: ChangeSetKey, reverts: Reverts, state: ChangeSetState
 ) -> tuple[PatchEntry, ...]:
-    """Return the patch that undoes the edits that `reverts` names. `state` is the state of `key`.
+    """Return the patch that undoes the edits that `reverts` specifies. `state` is the state of `key`.
 
-    Raises the errors of `read_patch`. Raises `UnprocessableError` with the code `before_creation` if one of the commits
-    is older than the change set. For commits of another change set, the code is `not_its_target`, or `moved` if the
-    change set does not contain them yet.
+    Raise the errors of `read_patch`. Raise `UnprocessableError` with the code `before_creation` if one of the commits
+    is older than the change set. For commits of another change set, the code is `not_its_target` if that change set is
+    not the target of `key`, and `moved` if `key` does not contain the commits yet.
     """
     branch = state.branch
     if reverts.of is not None:
         return await _read_target_patch(context, key, reverts, branch)
     if branch is not None and reverts.first <= branch.birth:
         raise UnprocessableError(
-            f"commit {branch.birth} created this change set: take back older commits in {branch.origin}, its origin"
+            f"commit {branch.birth} created this change set: revert older commits in {branch.origin}, its origin"
             if branch.origin
-            else f"commit {branch.birth} created this change set and cannot be taken back: delete the change set",
+            else f"commit {branch.birth} created this change set and cannot be reverted: delete the change set",
             code="before_creation",
         )
     return await read_patch(context, key, reverts, state.last)
@@ -56,13 +56,13 @@ async def _read_target_patch(
 
 
 async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newest: int) -> tuple[PatchEntry, ...]:
-    """Return the patch that undoes the edits that `reverts` names.
+    """Return the patch that undoes the edits that `reverts` specifies.
 
-    `newest` is the log sequence of a commit of `key`: the newest, or any that is not older than `reverts.last`.
+    `newest` is the log sequence of a commit of `key`: the newest commit, or any commit not older than `reverts.last`.
 
-    Raises `UnprocessableError` with the code `no_such_position` if the log has not reached `reverts.last`, or has no
+    Raise `UnprocessableError` with the code `no_such_position` if the log has not reached `reverts.last`, or has no
     commit in the range; `no_such_request` if no commit decided the request; `purged` if a commit is gone or does not
-    record what it replaced; and `too_large`. Raises `TransientError` if the log or a blob cannot be read.
+    record what it replaced; and `too_large`. Raise `TransientError` if the log or a blob cannot be read.
     """
     if reverts.last > newest:
         raise UnprocessableError(
@@ -90,7 +90,7 @@ async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newe
                 if room < 0 or len(effect) > limits.max_updates:
                     text = (
                         f"these commits edit more than {limits.max_updates:,} values, or are larger than"
-                        f" {MAX_BYTES // 2**20} MiB together: revert fewer at once"
+                        f" {MAX_BYTES // 2**20} MiB together: revert fewer commits at once"
                     )
                     raise UnprocessableError(text, code="too_large")
             if sequence >= min(reverts.last, newest):
@@ -115,13 +115,13 @@ def _check_follows(reverts: Reverts, sequence: int, commit: Commit | None, previ
 
 
 def _edits(commit: Commit, reverts: Reverts) -> tuple[tuple[Update, ...], tuple[Update, ...]]:
-    """Return the definitions that `commit` replaced, and its edits. If `reverts` names a request, return only the
-    definitions and edits of that request."""
+    """Return the definitions that `commit` replaced, and its edits. If `reverts` specifies a request, return only the
+    definitions that this request replaced, and its edits."""
     delta: tuple[Update, ...] = tuple(commit.delta)  # type: ignore[arg-type] # it is a `rebase` commit
     before = commit.before
     if before is None and delta:
         raise UnprocessableError(
-            f"commit {commit.sequence} cannot be taken back, because it does not record what it replaced", code="purged"
+            f"commit {commit.sequence} cannot be reverted, because it does not record what it replaced", code="purged"
         )
     before = before or ()
     if reverts.request is None:

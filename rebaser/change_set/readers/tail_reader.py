@@ -1,7 +1,7 @@
-"""Copies the commits that follow the checkpoint in the log of a parent, for a change set that is created from it.
+"""Copies the commits that follow a checkpoint in the log of a parent, for a change set that is created from the parent.
 
 Invariant: the copied commits come from one log, and none is missing between them, even if `TailCache` provides some of
-them. A cached copy is used only if its last message is still in the log, unchanged.
+them. A cached copy is used only if the last message that it was made from is still in the log, unchanged.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,13 +37,13 @@ class TailReader:
         self._parent = parent
 
     async def read(self, newest: StoredMessage, commit: Commit, *, may_be_purged: bool) -> Tail | None:
-        """Return the commits after the checkpoint that `commit` names, up to `commit` itself, which is in the message
-        `newest`. Return None if they are too large to be copied.
+        """Return the commits after the checkpoint to which `commit` refers, up to `commit` itself. Return None if these
+        commits are too large to be copied.
 
-        `may_be_purged` tells whether the log may have a message after `newest`. If so, older messages may have been
-        purged.
+        `newest` is the message that contains `commit`. `may_be_purged` tells whether the log may have a message after
+        `newest`. If so, older messages may have been purged.
 
-        Raises `BrokenChain` if messages are missing, and `TransientError` if the log or a blob cannot be read.
+        Raise `BrokenChain` if messages are missing, and `TransientError` if the log or a blob cannot be read.
         """
         tail = self._cache.get(self._parent, newest)
         if tail is None:
@@ -62,7 +62,7 @@ class TailReader:
         """Return the commits after the message `older`, up to the message `newest`. Return None if the commits are too
         large to be copied, or if `older` is no longer in the log.
 
-        The result is not cached. Raises the errors of `read`.
+        The result is not cached. Raise the errors of `read`.
         """
         room = thresholds.now.tail_max_bytes + len(older.data)
         messages = await self._messages(older.sequence, newest.sequence, room)
@@ -96,7 +96,7 @@ class TailReader:
     async def _extended(self, shorter: Tail, newest: StoredMessage, commit: Commit) -> Tail | None:
         """Return `shorter` with the commits after it, up to `newest`; None if these commits are too large.
 
-        Raises `BrokenChain` if the log no longer contains the first and the last commit of `shorter`.
+        Raise `BrokenChain` if the log no longer contains the first and the last commit of `shorter`.
         """
         until, room = shorter.newest.sequence, thresholds.now.tail_max_bytes - shorter.size
         if commit.previous == until:
@@ -121,10 +121,10 @@ class TailReader:
     async def _encoded(self, tail: Tail, added: tuple[TailRow, ...], named: tuple[str, ...], after: int) -> Tail:
         """Return `tail` with its rows encoded, and with the addresses of the blobs that the rows need.
 
-        `added` are the newest rows of `tail`: copies of the commits after log sequence `after`. `named` are the blobs
-        that the headers of these commits name.
+        `added` are the newest rows of `tail`: copies of the commits after log sequence `after`. `named` are the
+        addresses of the blobs that the headers of these commits list.
 
-        Raises `BrokenChain` if a commit is missing among `added`.
+        Raise `BrokenChain` if a commit is missing among `added`.
         """
         rows, until = tail.rows or (), tail.newest.sequence
         try:
@@ -132,7 +132,7 @@ class TailReader:
         except UnprocessableError as error:
             raise BrokenChain(error.message) from error
         parts = [part.address for each in commits for part in (each.delta_blob, each.before_blob) if part is not None]
-        needed = tuple(dict.fromkeys([*tail.needed, *named, *parts]))  # older servers did not name the parts in headers
+        needed = tuple(dict.fromkeys([*tail.needed, *named, *parts]))  # older servers did not list the parts in headers
         data = await run_offloaded(tail.size, _encode, rows)
         kept = rows if len(data) <= thresholds.now.inline_tail_max_bytes else None
         return Tail(tail.after, tail.first, tail.newest, tail.size, data, kept, needed)
@@ -157,7 +157,7 @@ class TailReader:
         return messages
 
     async def _rows(self, messages: Iterable[_Message]) -> tuple[tuple[TailRow, ...], tuple[str, ...]]:
-        """Return copies of `messages`, and the addresses of the blobs that their headers name.
+        """Return copies of `messages`, and the addresses of the blobs that their headers list.
 
         If the parent was itself created from a change set, the rows that its `create` commit copied come first. So a
         reader never has to follow a chain of parents.

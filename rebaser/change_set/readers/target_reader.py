@@ -1,9 +1,10 @@
-"""Reads the changes of a target after the base of a branch: from the target's log, or by comparing states.
+"""Reads the changes that were made to a branch's target after the branch's base, from the target's log or by comparing
+states.
 
 Invariant: the result contains all edits of the target up to one position. Reading does not involve the owner of the
 target. The log is used only if it has every commit after the base. If a commit was purged, or if the commits are larger
-than a state, the state of the target is loaded and compared with the state of the branch. So even a very old branch can
-be rebased.
+than a state, the state of the target is loaded and compared with the state of the branch. This way, even a very old
+branch can be rebased.
 """
 
 from contextlib import aclosing
@@ -34,14 +35,14 @@ UPDATE_BYTES = 100  # estimated bytes of an update, for comparing the size of co
 
 
 async def read_theirs(context: Context, commits: CommitLog, rebase: Rebase) -> Theirs:
-    """Return the changes in the target of a branch since the base. `commits` is the log of the branch.
+    """Return the changes that were made to a branch's target since the branch's base. `commits` is the branch's log.
 
     The branch may change meanwhile, so the caller must check the result with `Theirs.fits`. The caller must not hold
     the append lock, because this function takes that lock to compare states.
 
-    Raises `UnprocessableError` with the codes of `refuse_rebase` and `check_moves`, or `deleted`, `no_such_change_set`,
+    Raise `UnprocessableError` with the codes of `refuse_rebase` and `check_moves`, or `deleted`, `no_such_change_set`,
     `no_such_position`, `not_its_target`, `target_is_open`, `self`, `too_large`, or `purged` if the position `upto` is
-    no longer readable. Raises `TransientError` if a log or a blob cannot be read, and `UnsupportedVersion` for a commit
+    no longer readable. Raise `TransientError` if a log or a blob cannot be read, and `UnsupportedVersion` for a commit
     of a newer version.
     """
     refusal, branch = refuse_rebase(commits.state), commits.state.branch
@@ -57,7 +58,7 @@ async def read_theirs(context: Context, commits: CommitLog, rebase: Rebase) -> T
 
 
 class _Target:
-    """Reads the target that `rebase` names, for the change set `branch`, whose log is `commits`."""
+    """Reads the target that `rebase` specifies, for `branch`, whose log is `commits`."""
 
     def __init__(self, context: Context, commits: CommitLog, rebase: Rebase, branch: Branch) -> None:
         self._context = context
@@ -102,9 +103,9 @@ class _Target:
         """Return the newest commit of the target up to the position in the request, and its message; None if there is
         none.
 
-        A request of `settling` names the commit that applied the branch. If that commit is missing, a deposed leader of
-        NATS may have answered, so this method reads again. The number of attempts is bounded, because a stream that was
-        restored from a backup may lack the commit.
+        A request from `settling` specifies the commit that applied the branch. If that commit is missing, a deposed
+        NATS leader may have answered, so this method reads again. The number of attempts is bounded, because a stream
+        that was restored from a backup may lack the commit.
         """
         rebase, backoff = self._rebase, Backoff(RELOAD_MIN)
         while True:
@@ -186,10 +187,10 @@ class _Target:
         return commits
 
     async def _commit(self, sequence: int) -> Commit | None:
-        """Return the commit of the target with this `sequence`, which is known to have existed; None if it was purged.
+        """Return the target's commit at log sequence `sequence`, which must have existed; None if it was purged.
 
         A purge removes a commit together with all older ones. So if NATS returns an older commit, a deposed leader may
-        have answered, and this method reads again, for a bounded number of times.
+        have answered. This method then reads again, a bounded number of times.
         """
         backoff = Backoff(RELOAD_MIN)
         while True:
@@ -208,7 +209,7 @@ class _Target:
 
         `applied` is the position of the branch that was applied, `applied_in` the target's commit that applied it. If
         the log of the branch no longer reaches back to that position, return only the edits of that commit. A value
-        that both sides had changed in the same way may then be in conflict.
+        that both sides had changed in the same way may then be reported as a conflict.
         """
         if applied is None:
             return {}

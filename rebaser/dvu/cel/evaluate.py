@@ -53,7 +53,7 @@ class _Program:
 
 
 def evaluate(inputs: Mapping[str, Json], expression: object) -> Json:
-    """Return the value of the formula `expression`, in which the names of `inputs` stand for their values. Raises
+    """Return the value of the formula `expression`, in which the names of `inputs` stand for their values. Raise
     `FormulaError` if the formula cannot be evaluated."""
     if not isinstance(expression, str):
         raise FormulaError(formulas.NO_FORMULA)

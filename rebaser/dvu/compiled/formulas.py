@@ -50,7 +50,7 @@ _Span = tuple[int, int]
 
 def compile_formula(tree: bytes, inputs: Mapping[str, int]) -> Program:
     """Return the program of a formula. `tree` is its serialized syntax tree. `inputs` maps the name of each input to
-    its register. Raises `NotCompiled` if the formula cannot be translated."""
+    its register. Raise `NotCompiled` if the formula cannot be translated."""
     compiler = _Compiler(tree, inputs)
     parsed = syntax.only(tree, *syntax.only(tree, 0, len(tree), syntax.ANY_VALUE), syntax.PARSED_EXPR)
     compiler.program.add(instructions.RETURN, compiler.operand(parsed), to=0)

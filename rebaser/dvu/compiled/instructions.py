@@ -73,14 +73,14 @@ class Program:
     _next: int = INPUTS
 
     def constant(self, value: Json) -> int:
-        """Add a constant: null, a boolean or a number. Return its operand. Raises `NotCompiled` for any other value."""
+        """Add a constant: null, a boolean or a number. Return its operand. Raise `NotCompiled` for any other value."""
         if not (value is None or isinstance(value, (bool, int, float))):
             raise NotCompiled
         self.constants.append(value)
         return -len(self.constants)
 
     def register(self) -> int:
-        """Return an unused register, and reserve it. Raises `NotCompiled` if all registers are in use."""
+        """Return an unused register, and reserve it. Raise `NotCompiled` if all registers are in use."""
         if self._next == FIRST_CONSTANT:
             raise NotCompiled
         self._next += 1

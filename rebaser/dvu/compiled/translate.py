@@ -97,7 +97,7 @@ def _cel(inputs: _Inputs, params: Params) -> Program:
 
 
 def _registers(inputs: _Inputs) -> Mapping[str, int]:
-    """Return the register of each input that is a single value, not a list, by name. Raises `NotCompiled` if there are
+    """Return the register of each input that is a single value, not a list, by name. Raise `NotCompiled` if there are
     too many inputs."""
     registers: dict[str, int] = {}
     register = 0

@@ -120,7 +120,7 @@ def flatten(values: Sequence[Json]) -> list[Json]:
 
 
 def single_input(values: Sequence[Json]) -> Json:
-    """Return the only item of `values`. Raises `FunctionError` if there are none or several."""
+    """Return the only item of `values`. Raise `FunctionError` if there are none or several."""
     if len(values) != 1:
         raise FunctionError(f"the function takes one input, not {len(values)}")
     return values[0]

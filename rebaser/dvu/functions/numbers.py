@@ -19,7 +19,7 @@ _DIGITS = 18
 
 
 def _numbers(values: list[Json]) -> tuple[list[int | float], bool]:
-    """Return the numbers in `values`, flattened as by `flatten`, and whether all of them are integers. Raises
+    """Return the numbers in `values`, flattened as by `flatten`, and whether all of them are integers. Raise
     `FunctionError` if a value is not a number."""
     kinds = set(map(type, values))
     if not kinds <= _NUMBERS:
@@ -82,7 +82,7 @@ def mean(values: list[Json], _: Params) -> Json:
 
 
 def _comparable(values: list[Json]) -> list[Any]:
-    """Return `values`, flattened. Raises `FunctionError` unless they are all numbers or all text."""
+    """Return `values`, flattened. Raise `FunctionError` unless they are all numbers or all text."""
     flat = flatten(values)
     return flat if all(type(value) is str for value in flat) else _numbers(flat)[0]
 

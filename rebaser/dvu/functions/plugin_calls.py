@@ -64,7 +64,7 @@ def _copy(given: Any) -> Any:
 
 
 def _copied_result(result: Any) -> Any:
-    """Return a copy of `result`, so that the plug-in cannot change it later. Raises `UnprocessableError` if a list or
+    """Return a copy of `result`, so that the plug-in cannot change it later. Raise `UnprocessableError` if a list or
     map cannot be stored."""
     return _plain(check_json(result)) if isinstance(result, (list, dict)) else result
 

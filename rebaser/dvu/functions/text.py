@@ -22,7 +22,7 @@ _FORMATTER = string.Formatter()
 
 
 def _text(value: Json) -> str:
-    """Return a scalar as text: a number as in JSON, a boolean as `true` or `false`, null as empty text. Raises
+    """Return a scalar as text: a number as in JSON, a boolean as `true` or `false`, null as empty text. Raise
     `FunctionError` for a list or map."""
     if isinstance(value, str):
         return value
@@ -43,7 +43,7 @@ def _joined(parts: list[str], separator: str = "") -> str:
 
 
 def _texts(column: Any, spec: str = "") -> list[str | None]:
-    """Return a column of scalars as texts, formatted with `spec`. If `spec` is empty, null stays null. Raises
+    """Return a column of scalars as texts, formatted with `spec`. If `spec` is empty, null stays null. Raise
     `FunctionError` if the column contains a list or map."""
     if isinstance(column, tuple):
         raise FunctionError("a list is not text")
@@ -61,7 +61,7 @@ def _texts(column: Any, spec: str = "") -> list[str | None]:
 
 
 def _joined_all(parts: list[list[str]], separator: str = "") -> list[str]:
-    """Return the texts of many values, joined from their parts: `parts[i]` has part `i` of each value. Raises
+    """Return the texts of many values, joined from their parts: `parts[i]` has part `i` of each value. Raise
     `FunctionError` if a result may be too large."""
     size = sum([max(map(len, part)) for part in parts]) + len(separator) * (len(parts) - 1)
     if size > DEFAULT_LIMITS.max_value_bytes:

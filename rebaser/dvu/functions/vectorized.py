@@ -34,7 +34,7 @@ def to_column(values: list[Json]) -> InputColumn:
 def checked_results(returned: Any, count: int) -> NDArray[Any] | list[Any]:
     """Return the results of a vector form for `count` values: an array of doubles, integers or booleans, or a list.
 
-    Raises `WrongResultCount` unless `returned` is an array, list, tuple or Arrow array of length `count`.
+    Raise `WrongResultCount` unless `returned` is an array, list, tuple or Arrow array of length `count`.
     """
     if isinstance(returned, np.ndarray):
         if returned.shape == (count,):

@@ -180,7 +180,7 @@ class FullGraphPlan:
         return sum(estimated_size(columns.other[row]) for row in texts) <= self._limits.full_plan_max_text_bytes
 
     def next_wave(self) -> list[bytes]:
-        """Return the packet in a list, or an empty list once its results are absorbed. Raises `DvuError` if the packet
+        """Return the packet in a list, or an empty list once its results are absorbed. Raise `DvuError` if the packet
         was returned before and its results are not absorbed yet."""
         if self._in_flight:
             raise DvuError("the results of the last wave are not absorbed yet: call absorb first")
@@ -206,7 +206,7 @@ class FullGraphPlan:
         return [packet.encode()]
 
     def absorb(self, results: Sequence[Encoded]) -> None:
-        """Absorb the results of the packet; the parts may be in any order. Raises `DvuError` if the results are
+        """Absorb the results of the packet; the parts may be in any order. Raise `DvuError` if the results are
         incomplete or do not match the packet."""
         nodes = len(self._structure.template)
         parts = sorted([Results.decode(data, nodes) for data in results], key=lambda part: part.part)
@@ -224,7 +224,7 @@ class FullGraphPlan:
 
     def _prepare_resend(self) -> None:
         """Prepare to send the packet again, because a worker lacked the structure: the next packet contains the
-        structure, or names its place. Raises `DvuError` if the last packet already contained it."""
+        structure, or names its place. Raise `DvuError` if the last packet already contained it."""
         self._layout.sent = False
         if self._attaches_structure:
             raise DvuError(

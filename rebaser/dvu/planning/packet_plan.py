@@ -115,7 +115,7 @@ class PacketPlan:
         """Return the packets of the next wave, which can be computed in any order and on any executor. Return an empty
         list when all values are done.
 
-        Raises `DvuError` if the results of the last wave are not absorbed yet.
+        Raise `DvuError` if the results of the last wave are not absorbed yet.
         """
         if self._in_flight:
             raise DvuError("the results of the last wave are not absorbed yet: call absorb first")
@@ -246,7 +246,7 @@ class PacketPlan:
     # -- reading results -------------------------------------------------------------------------------------------
 
     def absorb(self, results: Sequence[Encoded]) -> None:
-        """Absorb the results of the last wave, in any order. Raises `DvuError` if they are incomplete or do not match
+        """Absorb the results of the last wave, in any order. Raise `DvuError` if they are incomplete or do not match
         its packets."""
         if results and not self._in_flight:
             raise DvuError("a worker returned results for a packet that was not sent")

@@ -69,7 +69,7 @@ def expand(columns: Columns, rows: Ints, loops: Any) -> Expansion:
     """Replace the patterns among the inputs of the derived `rows` by the values that they match. `columns` must have
     patterns.
 
-    Raises `DvuError` if `rows` have too many inputs together after that replacement.
+    Raise `DvuError` if `rows` have too many inputs together after that replacement.
     """
     patterns = columns.patterns
     assert patterns is not None  # noqa: S101 - the caller has checked it

@@ -14,7 +14,7 @@ from rebaser_core.thresholds import Thresholds
 def plan(
     view: View, limits: Thresholds | None = None, functions: FunctionRegistry | None = None
 ) -> PacketPlan | FullGraphPlan:
-    """Plan the update that is due for `view`, which must stay open until the plan is carried out. Raises `DvuError` if
+    """Plan the update that is due for `view`, which must stay open until the plan is carried out. Raise `DvuError` if
     the affected values have too many inputs."""
     limits = limits or thresholds.now
     functions = functions or registry()

@@ -123,7 +123,7 @@ def expand_patterns(columns: Columns, rows: Ints, interpreted_max: int) -> patte
     """Return the inputs of the derived `rows`, with patterns replaced by the values that they match; None if the change
     set has no patterns.
 
-    Raises `DvuError` if `rows` have too many inputs together after that replacement.
+    Raise `DvuError` if `rows` have too many inputs together after that replacement.
     """
     if not columns.patterns:
         return None
@@ -133,7 +133,7 @@ def expand_patterns(columns: Columns, rows: Ints, interpreted_max: int) -> patte
 def build_subgraph(view: View, limits: Thresholds, reached: Reached | None = None) -> Subgraph:
     """Return the subgraph of all derived values that the update of `view` may change; see `Reached`.
 
-    `reached` is the result of `reach`, if the caller has it already. Raises `DvuError` if the values have too many
+    `reached` is the result of `reach`, if the caller has it already. Raise `DvuError` if the values have too many
     inputs together after patterns are replaced by the values that they match.
     """
     columns = view.columns

@@ -33,7 +33,7 @@ async def run_interruptible(
     """Return the result of `call()`, which runs in a thread. Never return before the call does.
 
     When `stop` is set, `seconds` have passed, or this task is cancelled, `interrupt(returned)` is called. It must make
-    the call return soon; the event `returned` is set when the call has returned. Raises the exception of `call`, or
+    the call return soon; the event `returned` is set when the call has returned. Raise the exception of `call`, or
     `DeadlineExceeded` if `call` raises an exception after `seconds` have passed.
     """
     returned = anyio.Event()

@@ -114,7 +114,7 @@ class Engine:
         `arrived` is called with the number of packets that have results, and the number of nodes that workers have
         visited in the other packets, whether they computed the nodes or not. `timeout` (seconds; default:
         `EngineSettings.job_timeout`) bounds a job, but not the wait for the start of Spark; to stop waiting, cancel the
-        call. Raises `DvuError` if Spark is not available, if the job failed or took too long, or if the workers run
+        call. Raise `DvuError` if Spark is not available, if the job failed or took too long, or if the workers run
         other code.
         """
         results: list[list[Encoded]] = []
@@ -139,7 +139,7 @@ class Engine:
         return results
 
     async def available(self) -> None:
-        """Wait while Spark starts for the first time. Raises `DvuError` if Spark is not available after that."""
+        """Wait while Spark starts for the first time. Raise `DvuError` if Spark is not available after that."""
         if self.state == "starting":
             await self.ready.wait()
         if self.state != "ready":

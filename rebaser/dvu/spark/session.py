@@ -64,7 +64,7 @@ class Session:
     the number of tasks that Spark runs at once, if it is known."""
 
     def __init__(self, url: str, *, mailboxes: Path | None = None, task_slots: int | None = None) -> None:
-        """Create the client, without sending anything. Raises `ConfigError` if the URL is invalid."""
+        """Create the client, without sending anything. Raise `ConfigError` if the URL is invalid."""
         from pyspark.errors import PySparkException  # noqa: PLC0415 - takes a second; the command line does not need it
         from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415
         from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415
@@ -92,7 +92,7 @@ class Session:
         return self._spark
 
     def open(self) -> None:
-        """Connect, prepare the session, and count the task slots unless they are known. Raises `SessionError`."""
+        """Connect, prepare the session, and count the task slots unless they are known. Raise `SessionError`."""
         from pyspark.sql.connect.functions import spark_partition_id  # noqa: PLC0415
 
         try:
@@ -107,7 +107,7 @@ class Session:
             raise SessionError(f"a session with Spark cannot be opened: {reason(error)}") from None
 
     def send_bundle(self, bundle: Bundle) -> None:
-        """Send the code that executors run for this session from now on. Raises `SessionError` if that fails."""
+        """Send the code that executors run for this session from now on. Raise `SessionError` if that fails."""
         with tempfile.TemporaryDirectory(prefix="rebaser-") as folder:
             path = Path(folder, bundle.name)
             path.write_bytes(bundle.data)
@@ -119,7 +119,7 @@ class Session:
 
     def call_workers(self, function: Callable[[int], str], *, tasks: int) -> list[str]:
         """Call `function` in each of `tasks` Spark tasks, and return the results. The workers need neither Arrow nor
-        Rebaser. Raises the errors of `run`."""
+        Rebaser. Raise the errors of `run`."""
         from pyspark.sql.connect.functions import col, udf  # noqa: PLC0415
         from pyspark.sql.types import StringType  # noqa: PLC0415
 
@@ -134,7 +134,7 @@ class Session:
     def run(self, packets: Sequence[bytes], *, tag: str, tasks: int, isolate: bool = False) -> list[list[Encoded]]:
         """Compute `packets` in one Spark job of at most `tasks` tasks. Return the results of each packet, in order.
 
-        `tag` identifies the job. If `isolate` is true, plug-ins are called in child processes. Raises `DvuError` if a
+        `tag` identifies the job. If `isolate` is true, plug-ins are called in child processes. Raise `DvuError` if a
         worker refused a packet or failed, `WorkerDied` if the process of a worker ended, and `SessionError` if the
         session is lost.
         """
@@ -206,7 +206,7 @@ class Session:
         return self._spark.createDataFrame(rows)
 
     def interrupt(self, tag: str) -> None:
-        """Make the server stop the job with `tag`. `run` then raises an error. Raises `SessionError` if that fails."""
+        """Make the server stop the job with `tag`. `run` then raises an error. Raise `SessionError` if that fails."""
         try:
             self._spark.interruptTag(tag)
         except self._spark_errors as error:

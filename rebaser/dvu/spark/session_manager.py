@@ -265,7 +265,7 @@ def _prepare_workers(session: Session, tasks: int, *, store: bool) -> None:
     """Send the code of Rebaser and of its plug-ins to the workers, and check that the workers have the packages that
     cannot be sent.
 
-    Raises a `DvuError` that names the missing packages if every update needs them. Missing optional packages are only
+    Raise a `DvuError` that names the missing packages if every update needs them. Missing optional packages are only
     named in a warning.
     """
     session.open()

@@ -194,7 +194,7 @@ class Column(Sequence[Item]):
     @classmethod
     def unpack(cls, name: str, row: dict[str, Any], count: int) -> "Column":
         """Return the column of `count` items that `pack` encoded under `name`; `row` has the fields of the message.
-        Raises `ValueError` if the fields are inconsistent."""
+        Raise `ValueError` if the fields are inconsistent."""
         kinds: Kinds = row[f"{name}_kinds"]
         numbers: Bits = row[f"{name}_bits"]
         if kinds.dtype != np.uint8 or numbers.dtype != np.int64:

@@ -70,7 +70,7 @@ def _write(folder: str, name: str, data: Encoded) -> bool:
 
 def get(folder: str, name: str) -> pa.Buffer:
     """Return the message in the file `name`. It is memory-mapped, and stays readable after the folder is removed.
-    Raises `DvuError` if the file cannot be read."""
+    Raise `DvuError` if the file cannot be read."""
     try:
         with pa.memory_map(str(Path(folder, name))) as file:
             return file.read_buffer()

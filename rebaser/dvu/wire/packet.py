@@ -93,7 +93,7 @@ class Packet:
 
     @classmethod
     def decode(cls, data: bytes | pa.Buffer) -> "Packet":
-        """Decode the packet in `data`. Its arrays share the memory of `data`. Raises `DvuError` if it is unreadable."""
+        """Decode the packet in `data`. Its arrays share the memory of `data`. Raise `DvuError` if it is unreadable."""
         return cls.of_columns(*read_packet(data))
 
     @classmethod
@@ -191,7 +191,7 @@ class Results:
     def decode(cls, data: bytes | pa.Buffer, node_limit: int = 1 << 31) -> "Results":
         """Decode the results in `data`. Their arrays share the memory of `data`.
 
-        Raises `DvuError` if the bytes are malformed, or if a node number is not below `node_limit`. All values are
+        Raise `DvuError` if the bytes are malformed, or if a node number is not below `node_limit`. All values are
         validated, because the code that absorbs results does no bounds checks.
         """
         meta, row = unpack(data, "results")
@@ -259,7 +259,7 @@ def estimated_size(value: Json) -> int:
 
 
 def read_packet(data: bytes | pa.Buffer) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the metadata and the columns of a `Packet` or `StructurePacket`. Raises `DvuError` if it is unreadable, or
+    """Return the metadata and the columns of a `Packet` or `StructurePacket`. Raise `DvuError` if it is unreadable, or
     has another version."""
     meta, columns = unpack(data, "packet")
     if meta.get("version") != VERSION:

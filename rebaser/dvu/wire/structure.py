@@ -55,7 +55,7 @@ class Structure:
 
     @classmethod
     def decode(cls, data: bytes | pa.Buffer, address: str) -> "Structure":
-        """Decode the structure in `data`, whose address is `address`. Raises `DvuError` if the bytes are malformed."""
+        """Decode the structure in `data`, whose address is `address`. Raise `DvuError` if the bytes are malformed."""
         meta, row = unpack(data, "structure")
         templates = decode_templates(meta["templates"])
         template = row["template"]
@@ -124,7 +124,7 @@ class StructurePacket:
         )
 
     def with_structure(self, structure: Structure) -> Packet:
-        """Return this packet as a self-contained `Packet`, which shares the arrays of `structure`. Raises `DvuError` if
+        """Return this packet as a self-contained `Packet`, which shares the arrays of `structure`. Raise `DvuError` if
         the sizes in this packet do not match `structure`."""
         base, count = structure.base, len(structure.template)
         lengths = [mask if mask is None else len(mask) for mask in (self.nodes, self.value_slots)]
@@ -158,7 +158,7 @@ class StructurePacket:
 
 
 def decode(meta: dict[str, Any], row: dict[str, Any]) -> Packet | StructurePacket:
-    """Return the `Packet` or `StructurePacket` whose metadata and columns `read_packet` returned. Raises `DvuError` if
+    """Return the `Packet` or `StructurePacket` whose metadata and columns `read_packet` returned. Raise `DvuError` if
     they are inconsistent."""
     try:
         return StructurePacket.of_columns(meta, row) if "structure" in meta else Packet.of_columns(meta, row)

@@ -68,7 +68,7 @@ def isolated_caller(child: ChildProcess, number: int, function: str) -> Caller:
 
 
 def storable(value: Json) -> Json:
-    """Return `value` in the form in which it is stored. Raises `FunctionError` or `UnprocessableError` if it cannot be
+    """Return `value` in the form in which it is stored. Raise `FunctionError` or `UnprocessableError` if it cannot be
     stored."""
     kind = type(value)
     if kind is float:

@@ -126,7 +126,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def _read(descriptor: int) -> bytes:
-    """Return the next message from a pipe. Raises `EOFError` if the other process has closed the pipe."""
+    """Return the next message from a pipe. Raise `EOFError` if the other process has closed the pipe."""
     (length,) = _LENGTH.unpack(_read_exactly(descriptor, _LENGTH.size))
     return _read_exactly(descriptor, length)
 

@@ -75,7 +75,7 @@ def evaluate_packet(
     has at most about `result_bytes` bytes.
 
     `report_progress` is called with the number of nodes that were visited since the last call. If `isolate` is true,
-    plug-ins are called in a child process: if a plug-in then ends its process, only its value fails. Raises `DvuError`
+    plug-ins are called in a child process: if a plug-in then ends its process, only its value fails. Raise `DvuError`
     if this process runs other code than the planner. This error makes the job fail, and no value gets a fault.
     """
     packet = decode(*read_packet(data))

@@ -42,7 +42,7 @@ class StructureCache:
         return structure
 
     def put(self, address: str, data: bytes) -> Structure:
-        """Decode the structure in `data`, add it to the cache, and return it. Raises `DvuError` if `data` does not have
+        """Decode the structure in `data`, add it to the cache, and return it. Raise `DvuError` if `data` does not have
         the hash in `address`."""
         if address_of(data) != address:
             raise DvuError("a structure does not have the hash in the address that its packet names")
