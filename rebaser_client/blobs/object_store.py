@@ -53,7 +53,7 @@ class ObjectStoreBlobs:
             parts = urlsplit(url)
         except ValueError:
             # The message does not show the URL, which may contain a secret.
-            text = "the URL of the blob store is not valid: use file:///folder, s3://bucket/prefix, gs://… or az://…"
+            text = "the blob store URL is not valid: use file:///folder, s3://bucket/prefix, gs://… or az://…"
             raise ConfigError(text) from None
         shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         if parts.scheme not in SCHEMES:

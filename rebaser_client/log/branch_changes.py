@@ -20,20 +20,21 @@ STEP = 500  # updates that are processed before other tasks run
 NO_LIMIT = 2**62
 
 Changes: TypeAlias = dict[str, Changed]
-"""By id, the definition at the base of the branch, the definition at a position of the branch, and the conflict, if
-any."""
+"""The changes of a branch: a mapping from ids of values to the definition at the base of the branch, the definition at
+a position of the branch, and the conflict, if any."""
 
 
 class GapError(Exception):
-    """The commits of a branch do not suffice to find its changes. The caller has to load the state of the branch."""
+    """The changes of a branch cannot be determined from its commits alone. The caller has to load the state of the
+    branch."""
 
 
 class UnknownEdit(GapError):  # noqa: N818 - named after a state of the log
     """All commits of a branch exist, but they lack information that is needed to find its changes.
 
     A commit may lack the definitions that it replaced, because they were too large, or because an older server wrote
-    the commit. Or a rebase gave a new base to a value that had been edited back to its old base, and the checkpoint
-    before the rebase does not list this value.
+    the commit. It is also possible that a rebase gave a new base to a value that had been edited back to its old base,
+    and that the checkpoint before the rebase does not list this value.
     """
 
 
@@ -44,9 +45,9 @@ async def read_changes(
 
     Some of these values may have been edited back to their definition at the base.
 
-    Raise `GapError` if a commit is gone, and its subclass `UnknownEdit` if all commits exist, but lack information.
-    Raise `UnprocessableError` with code `too_large` if there are more than `max_changes` values, or if more than
-    `max_bytes` bytes of blobs would have to be read. Raise `TransientError` if a blob cannot be read.
+    Raise `GapError` if a commit no longer exists, and its subclass `UnknownEdit` if all commits exist, but lack
+    information. Raise `UnprocessableError` with code `too_large` if there are more than `max_changes` values, or if
+    more than `max_bytes` bytes of blobs would have to be read. Raise `TransientError` if a blob cannot be read.
     """
     commit = await commits.commit_at(key, sequence)
     if commit is None:
@@ -102,7 +103,7 @@ class _Fold:
         self._check()
 
     async def start(self, commit: Commit) -> None:
-        """Begin with the changes as of the checkpoint that `commit` names."""
+        """Begin with the changes as of the checkpoint that `commit` refers to."""
         changes = None if commit.checkpoint is None else commit.checkpoint.changes
         if changes is None:
             return
@@ -111,7 +112,9 @@ class _Fold:
         try:
             self.changes = dict(await run_offloaded(len(data), decode_changes, data))
         except UnprocessableError as error:
-            text = f"the list of the branch's changes that commit {commit.sequence} names is damaged: {error.message}"
+            text = (
+                f"the list of the branch's changes that commit {commit.sequence} refers to is damaged: {error.message}"
+            )
             raise TransientError(text, code=DAMAGED) from error
         self._check()
 

@@ -56,7 +56,7 @@ class BranchInfo:
     - `follow`: `auto` if servers bring the branch up to date with its target without a request, otherwise `manual`.
     - `owner`: the id of the server that stored the newest commit; empty if the server is of an older release.
     - `errors`: the number of values whose newest result is an error, even if the result is stale; None if the headers
-      do not tell.
+      do not contain this number.
     """
 
     workspace: str
@@ -210,7 +210,7 @@ class BranchReader:
         their definitions are the same.
 
         This loads the states of the branch and of the target. Each state is read as of the newest commit up to which
-        its definitions stay the same, because more derived values are up to date at that commit. Raises
+        its definitions stay the same, because more derived values are up to date at that commit. Raise
         `PositionPurged` if the base is no longer readable.
         """
         info = diff.info
@@ -279,10 +279,9 @@ class BranchReader:
     async def _theirs(
         self, target: ChangeSetKey, base: int, ids: Mapping[str, object], at: At | None
     ) -> tuple[int, dict[str, Definition | None]]:
-        """Return the log sequence of the newest commit of `target` at or before `at`, and definitions by id.
-
-        The definitions are those in `target` of the `ids` that were edited there after `base`. If the commits that
-        would show these edits can no longer be read, the definitions of all `ids` are returned.
+        """Return the log sequence of the newest commit of `target` at or before `at`, and definitions by id. These are
+        the definitions in `target` of all `ids` that were edited there after `base`. If the commits that would show
+        these edits can no longer be read, the definitions of all `ids` are returned.
         """
         theirs: dict[str, Definition | None] = {}
         newest, oldest = 0, base + 1
@@ -305,7 +304,8 @@ class BranchReader:
 
 
 def branch_info(key: ChangeSetKey, head: Head) -> BranchInfo:
-    """Return the change set `key` as its newest message describes it. `behind` is false; `with_behind` adds it."""
+    """Return the change set `key` as its newest message describes it. The field `behind` is false; `with_behind` sets
+    it."""
     time = datetime.fromtimestamp(head.timestamp_ns / 1e9, UTC)
     return _info(key.workspace, key.change_set, head.sequence, time, head.headers)
 

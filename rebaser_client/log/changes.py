@@ -169,7 +169,7 @@ class Diff:
 
 
 _Edits: TypeAlias = tuple[LogEntry, tuple[Decision, Authorship] | None, tuple[ShownRequest, ...]]
-"""A commit, and the requests that made its edits: the only one in the second field, or several in the third."""
+"""A commit, and the requests that made its edits: a single request in the second field, or several in the third."""
 
 
 class LogHistory:
@@ -199,8 +199,8 @@ class LogHistory:
     async def show(self, key: ChangeSetKey, at: At | None = None) -> ShownCommit:
         """Return the newest commit at or before the position `at`, with its changes.
 
-        Raise `PositionPurged`, and `UnprocessableError` with code `no_such_position` if there was no commit at or
-        before the position.
+        Raise `PositionPurged` if the commit is no longer readable, and `UnprocessableError`, with code
+        `no_such_position`, if there was no commit at or before the position.
         """
         commit = await self._commits.commit_at(key, at)
         if commit is None:

@@ -30,7 +30,9 @@ FOREIGN = "foreign"  # the code of the error that `decode_commit` raises for a m
 DAMAGED = "damaged_commit"
 SINGLY = 2  # commits that are read one by one before the first page, because many callers need no more
 FIRST_PAGE, MAX_PAGE, GROWTH = 64, 16_384, 16  # commits on the first and the largest page; factor between pages
-MAX_SPREAD = 64  # upper bound of the estimated stream sequences per commit, which determine the range of a page
+MAX_SPREAD = (
+    64  # upper bound for the estimated number of stream sequences per commit, which determines the range of a page
+)
 PAGE_BYTES = 16 * 1024 * 1024
 RESOLUTION = timedelta(microseconds=1)  # the resolution of times in arguments
 
@@ -248,8 +250,8 @@ class CommitReader:
     async def _page(self, key: ChangeSetKey, first: int, last: int) -> Sequence[_Raw]:
         """Return the messages in the log of `key` from sequence `first` to `last`, oldest first.
 
-        If they have more than `PAGE_BYTES`, the oldest messages are left out. The log must have had a message at
-        `last`, so an empty result means that messages were purged.
+        If these messages have more than `PAGE_BYTES` bytes in total, the oldest ones are left out. The log must have
+        had a message at `last`, so an empty result means that messages were purged.
         """
         if first == last:
             stored = await self._js.get(self._subjects.commits_stream, last)
@@ -291,7 +293,7 @@ class CommitReader:
         """Return the commit in a message of a log, without loading its delta. If `history` is false, the result also
         lacks the definitions that the commit replaced.
 
-        If the headers of the message do not say that it is a commit, an error is logged, and None is returned. Raises
+        If the headers of the message do not say that it is a commit, an error is logged, and None is returned. Raise
         `TransientError` for a damaged commit, because skipping it would lose its changes, and `UnsupportedVersion` for
         a commit of a newer version.
         """

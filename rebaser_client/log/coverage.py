@@ -5,7 +5,7 @@ A follower reads the commits of the change set from its log, so waiting does not
 Invariant: one follower for each change set serves all waiters of this client, and ends when no waiter remains.
 
 A new change set may inherit derived values that are not up to date. Servers do not compute them until the change set
-receives a request, so the follower calls `use`, which sends one.
+receives a request, so the follower calls `use` to send a request.
 """
 
 from collections.abc import Awaitable, Callable
@@ -32,7 +32,7 @@ class _Follower:
     """The task that follows one log, and its waiters.
 
     `covers` is the log sequence as of which derived values are up to date. `waiters` maps the event of each waiter to
-    the log sequence for which the waiter waits. `used` tells whether `use` was called.
+    the log sequence for which the waiter waits. `used` is true once `use` was called.
     """
 
     covers: int = 0

@@ -26,12 +26,14 @@ PROBE_LIFETIME = 5  # seconds after which nats-server deletes the consumer of a 
 PATIENCE = 0.5  # seconds without a message, after which the reader checks whether messages remain
 BATCH = 256
 HEARTBEAT = 5.0  # seconds
-REPLAY_HEARTBEAT = 24 * 3600.0  # seconds; long: in a replay, no heartbeats arrive between messages that are far apart
+REPLAY_HEARTBEAT = (
+    24 * 3600.0
+)  # seconds; long, because in a replay no heartbeats arrive between messages that are far apart
 
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The start of a reading that begins with the newest `count` messages."""
+    """A start position: the newest `count` messages are read, and then later ones."""
 
     count: int
 
@@ -39,7 +41,7 @@ class Newest:
 EntryReplay: TypeAlias = Literal["instant", "original"]
 EntryStart: TypeAlias = int | datetime | Newest | Literal["all", "new"]
 """The start of a reading: a stream sequence, a time with its time zone, a number of newest messages, the beginning of
-the stream (`all`), or its present end (`new`)."""
+the stream (`all`), or its current end (`new`)."""
 
 
 @record
@@ -47,10 +49,10 @@ class Entry:
     """A message of a stream.
 
     - `time_ns`: the time when the message was stored, in Unix nanoseconds. `size`: the size of its payload in bytes.
-    - `key`: the change set that the subject names; None if the subject does not belong to Rebaser.
+    - `key`: the change set in the subject; None if the subject does not belong to Rebaser.
     - `content`: the decoded payload; None for a dead letter, which its headers describe, and for a message with a
       `problem`.
-    - `problem`: the reason why the message cannot be decoded; None if it can.
+    - `problem`: the reason why the message cannot be decoded; None if it can be decoded.
     """
 
     sequence: int
@@ -76,8 +78,8 @@ async def read_entries(
 ) -> AsyncGenerator[Entry, None]:
     """Yield the messages of one change set, of one workspace, or of all workspaces.
 
-    The iteration ends after the message that was the newest when the iteration began. With `follow`, it never ends. If
-    `replay` is "original", messages are yielded at the intervals at which they were stored.
+    The iteration ends after the message that was the newest when the iteration began. If `follow` is true, it never
+    ends. If `replay` is "original", messages are yielded at the intervals at which they were stored.
 
     Raise `ApiError` (error 10059) if the stream does not exist, and `UnprocessableError` for an invalid name.
     """

@@ -15,7 +15,7 @@ from rebaser_core.messages import is_deleted
 from rebaser_core.streams.subjects import Subjects
 
 SILENCE = 1.0  # seconds without a message, after which the reader asks NATS whether there are more
-CHUNK = 512  # messages that are read before other tasks run
+CHUNK = 512  # number of messages that are read before other tasks run
 
 
 class Head(NamedTuple):

@@ -1,7 +1,7 @@
 """Finds the log that contains a position of a change set. For a position before the creation of the change set, this is
 the log of its parent.
 
-Invariant: the parent is never read after the position from which the change set was created.
+Invariant: the parent is never read beyond the position from which the change set was created.
 """
 
 from contextlib import suppress

@@ -1,12 +1,12 @@
 """Positions in the log of a change set: their notation, and the error for a position that is no longer readable.
 
-- `draft`: the present state.
+- `draft`: the current state.
 - `draft@1234`: the state after the newest commit at or before log sequence 1234.
 - `draft@2h`: the state two hours ago; units are s, m, h, d and w.
 - `draft@2026-11-22T10:00Z`: the state at a time. A time without a time zone is in UTC.
 
-Log sequences are sequences of the stream that contains all logs. So a number or a time refers to the same moment in all
-change sets.
+Log sequences are sequences of the stream that contains all logs, so a log sequence or a time refers to the same moment
+in all change sets.
 """
 
 import re
@@ -55,8 +55,8 @@ def parse_position(text: str, now: datetime) -> NamedPosition:
 def parse_at(text: str, now: datetime, name: str = "NAME") -> At:
     """Parse the part of a position after the `@`: a sequence, an age or a time.
 
-    `name` is the change set that the error message uses in its examples. Raise `UnprocessableError` with code
-    `invalid_position`.
+    `name` is the change set that the error message uses in its examples. Raise `UnprocessableError`, with code
+    `invalid_position`, for any other text.
     """
     if _SEQUENCE.fullmatch(text) and int(text) <= MAX_SEQUENCE:
         return int(text)
@@ -86,7 +86,7 @@ def parse_time(text: str, now: datetime) -> datetime | None:
 
 
 def check_at(at: At) -> At:
-    """Return `at`; raises `UnprocessableError` for a negative sequence, or a time without a time zone."""
+    """Return `at`. Raise `UnprocessableError` for a negative sequence, or a time without a time zone."""
     if isinstance(at, datetime):
         if at.tzinfo is None:
             raise UnprocessableError(
@@ -130,7 +130,7 @@ class PositionPurged(UnprocessableError):  # noqa: N818 - named after a state of
 async def read_newest(read: Callable[[], Awaitable[T]]) -> T:
     """Return the result of `read`, which looks up the newest position of a log and then reads that position.
 
-    If that position is purged in between, `read` is called again, because the caller did not name a position, and must
+    If that position is purged in between, `read` is called again, because callers that did not specify a position must
     not get an error about one.
 
     Raise `TransientError` with code `purged` if that happens `ATTEMPTS` times. Other errors of `read` are raised

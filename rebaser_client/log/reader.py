@@ -101,7 +101,7 @@ class StateLoader(CommitReader):
         `rebaser_core.state.selected` documents which other parts of the state are correct. This is much faster than
         `load`, because only the rows of `ids` are read from a checkpoint.
 
-        `stale` tells whether the caller has to know which of the values are stale. If that depends on other values, all
+        `stale` is true if the caller has to know which of the values are stale. If that depends on other values, all
         values are read.
 
         Raise the errors of `load`, but not for a blob that is not needed, or for damage to other values.
@@ -179,7 +179,7 @@ class StateLoader(CommitReader):
     async def origin_state(self, created: Commit) -> tuple[ChangeSetState, Chain]:
         """Return the state of the parent from which the commit `created` created a change set.
 
-        Also returns the parts of the checkpoint of that state. Raise the errors of `load`, and `BrokenChain` if the
+        Also return the parts of the checkpoint of that state. Raise the errors of `load`, and `BrokenChain` if the
         commits that `created` copied from the parent do not lead to that state.
         """
         checkpoint = created.checkpoint

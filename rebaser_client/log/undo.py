@@ -1,10 +1,10 @@
-"""Finds the request that an undo or a redo takes back.
+"""Finds the request that an undo or a redo reverts.
 
 Only the log is read, so all programs that an author uses find the same request. A request is *reverted* if there is a
 revert of it that is not itself reverted. An undo is a revert of one request that made edits. A redo is a revert of an
 undo.
 
-Invariant: an undo or a redo never takes back a request of another author.
+Invariant: an undo or a redo never reverts a request of another author.
 """
 
 from collections import defaultdict
@@ -24,7 +24,7 @@ Entries = AsyncGenerator[LogEntry, None]
 
 @dataclass(frozen=True, slots=True)
 class UndoStep:
-    """The request that an undo or a redo takes back. `entry` is its commit, which may contain other requests."""
+    """The request that an undo or a redo reverts. `entry` is its commit, which may contain other requests."""
 
     entry: LogEntry
     decision: Decision
@@ -32,7 +32,7 @@ class UndoStep:
 
 
 class _Reverted:
-    """The requests and commits that reverts have taken back, collected from the newest commit to the oldest."""
+    """The requests and commits that reverts have undone, collected from the newest commit to the oldest."""
 
     def __init__(self) -> None:
         self._requests: defaultdict[int, set[RequestId]] = defaultdict(set)  # by log sequence of their commit

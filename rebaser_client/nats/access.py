@@ -61,7 +61,7 @@ def check_access(access: Access) -> None:
         raise ConfigError("a NATS password needs a user: set both of them, or neither")
     for first, second in (("creds", "nkey"), ("creds", "user"), ("nkey", "user"), ("token", "user")):
         if first in present and second in present:
-            raise ConfigError(f"{first} and {second} of NATS are both given: give only one of them")
+            raise ConfigError(f"the NATS options {first} and {second} are both given: give only one of them")
     if "tls_key" in present and "tls_cert" not in present:
         raise ConfigError("a TLS key was given without its certificate: set tls_cert, too")
     if files := present & {"tls_ca", "tls_cert"}:

@@ -74,7 +74,7 @@ class Connection:
     ) -> AsyncIterator[Self]:
         """Connect to NATS at `url` (one server, or several separated by commas), and stay connected.
 
-        Raise `NotConnectedError`, or its subclasses `NotAuthorized` and `NotSecure`, within `timeout` seconds. Raises
+        Raise `NotConnectedError`, or its subclasses `NotAuthorized` and `NotSecure`, within `timeout` seconds. Raise
         `NotAllowed` if the client may not subscribe to its inbox, and `ConfigError` for invalid options. A dead server
         is noticed within two ping intervals (`ping_interval` is in seconds).
         """
@@ -124,8 +124,8 @@ class Connection:
             await self.flush()
 
     def publish_soon(self, subject: str, payload: bytes, headers: dict[str, str] | None, *, reply: str = "") -> bool:
-        """Do what `publish` does, without waiting. Return False if the caller should await `flush`, because many bytes
-        are unsent."""
+        """Send a message like `publish`, but without waiting. Return False if the caller should await `flush`, because
+        many bytes are unsent."""
         link = self._link
         if link is None:
             self.check_open()
@@ -259,7 +259,7 @@ class Connection:
     async def subscribe(
         self, subject: str, *, max_pending: int = QUEUE, request_subject: str | None = None
     ) -> AsyncIterator[AsyncIterator[Msg]]:
-        """Iterate over the messages on `subject` until the connection is closed.
+        """Yield an iterator over the messages on `subject`, which ends when the connection is closed.
 
         If the reader is too slow, messages beyond `max_pending` are dropped, and a warning is logged. Iteration raises
         `NotAllowed` if NATS refuses the subscription, or refuses publishes to `request_subject`, the subject on which

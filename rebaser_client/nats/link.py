@@ -33,7 +33,7 @@ CLOSE_BOUND = 2.0  # the maximum number of seconds that closing takes
 COMMAND_BOUND = 5.0  # the maximum number of seconds for writing one command to the socket
 NEVER = 10**8  # seconds; keeps nats-py from sending pings of its own, which are not needed
 # The client sends a ping every half ping interval. If no byte arrives in this many consecutive half intervals, the link
-# counts as dead. So a dead link is noticed within two intervals.
+# counts as dead. A dead link is therefore noticed within two intervals.
 MAX_SILENT_PINGS = 3
 MAX_UNANSWERED_PINGS = 12  # applies while other bytes arrive; high, because a PONG may follow a long backlog
 FLUSHER_QUEUE = 64 * 1024  # maximum number of unsent commands; a reconnect may cause thousands of them
@@ -67,9 +67,9 @@ def parse_servers(url: str) -> list[str]:
         except ValueError:
             usable = False
         if not usable:
-            raise ConfigError(f"{without_secrets(server)!r} is not the URL of a NATS server: use nats://host:port")
+            raise ConfigError(f"{without_secrets(server)!r} is not a NATS server URL: use nats://host:port")
     if not servers:
-        raise ConfigError("the URL of NATS is empty: use nats://host:port")
+        raise ConfigError("the NATS URL is empty: use nats://host:port")
     return servers
 
 
@@ -153,7 +153,7 @@ class Link:
             for task in self.client.io_tasks:
                 task.add_done_callback(self._on_task_end)
         except (OSError, ValueError, nats.errors.Error, TimeoutError, ImportError) as error:
-            # These two errors do not name the cause, which nats-py has already passed to the callback `_on_error`.
+            # These two errors do not contain the cause, which nats-py has already passed to the callback `_on_error`.
             vague = isinstance(error, (nats.errors.NoServersError, TimeoutError))
             cause = self._failure if vague and self._failure is not None else error
             await self.close()
@@ -234,7 +234,8 @@ class Link:
         return self.up and self.client.publish_now(subject, reply, payload)
 
     async def subscribe(self, subject: str, handler: Handler | SizedHandler) -> NatsSubscription:
-        """Subscribe to `subject`, so that `handler` is called for each message. Raise `NotConnectedError`."""
+        """Subscribe to `subject`, so that `handler` is called for each message. Raise `NotConnectedError` if the link
+        is broken."""
         with translate_errors(), anyio.fail_after(COMMAND_BOUND):
             subscription = await self.client.subscribe(subject)
         number = subscription_id(subscription)
@@ -265,7 +266,8 @@ class Link:
             forget(subscription)
 
     async def round_trip(self) -> None:
-        """Wait until the server has processed all commands that were sent before. Raise `NotConnectedError`."""
+        """Wait until the server has processed all commands that were sent before. Raise `NotConnectedError` if the link
+        is broken."""
         self._trip = self.client.write_ping()
         try:
             with anyio.fail_after(COMMAND_BOUND):

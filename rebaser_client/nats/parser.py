@@ -33,7 +33,7 @@ class SizedHandler:
         self.handle = handle
 
 
-MAX_LINE = 1024 * 1024  # bytes of a line; an INFO line names all servers of a cluster
+MAX_LINE = 1024 * 1024  # the maximum length of a line in bytes; an INFO line lists all servers of a cluster
 
 
 class ControlHandler(Protocol):

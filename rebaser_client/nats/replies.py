@@ -71,7 +71,7 @@ class Replies:
         return pending
 
     def open_request(self, subject: str, timeout: float) -> PendingRequest:
-        """Do what `open` does, but let the future also fail when the connection is lost."""
+        """Return a pending request like `open`, but let its future also fail when the connection is lost."""
         pending = self.open(subject, timeout)
         pending.lasting = False
         return pending

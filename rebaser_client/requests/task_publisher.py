@@ -46,7 +46,7 @@ MAX_KNOWN = 50_000  # change sets whose newest answer is remembered
 async def publish_task(js: JetStream, subjects: Subjects, key: ChangeSetKey) -> bool:
     """Publish a task for `key`, unless it has a task. Return whether a task was published.
 
-    The message has no `Nats-Msg-Id`, because the duplicate window would drop tasks that are needed. Raises
+    The message has no `Nats-Msg-Id`, because the duplicate window would drop tasks that are needed. Raise
     `TransientError` if the task cannot be stored.
     """
     try:

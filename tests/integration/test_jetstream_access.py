@@ -256,7 +256,7 @@ async def test_that_one_server_refuses_us_says_more_than_that_another_is_away(tm
     [
         ({"user": "me"}, "a NATS user needs a password"),
         ({"password": SECRET}, "a NATS password needs a user"),
-        ({"user": "me", "password": SECRET, "token": SECRET}, "token and user of NATS are both given"),
+        ({"user": "me", "password": SECRET, "token": SECRET}, "the NATS options token and user are both given"),
         ({"tls_key": "key"}, "without its certificate"),
         ({"tls_ca": "absent"}, "there is no file of TLS authorities .*absent"),
         ({"tls_ca": "key"}, "key contains no TLS certificate"),
