@@ -1,9 +1,12 @@
-"""Compares requests through Rebaser with the floor, in one run on one machine: latency, throughput and processor time.
+"""Compares requests through Rebaser with the floor and the skeleton, in one run on one machine: latency, throughput and
+processor time.
 
     python -m tests.benchmarks.requests [--phases one,many,keys] [--keys 1000] [--seconds 3] [--rounds 3] [--json]
 
-Each caller waits for an answer before its next request. After a warm-up, each phase measures the floor and Rebaser in
-turn:
+The floor (`floor.py`) is a bare nats-py program. The skeleton (`skeleton.py`) sends the messages that Rebaser sends,
+without any logic, so its ratio to the floor is the most that the design allows.
+
+Each caller waits for an answer before its next request. After a warm-up, each phase measures the three in turn:
 
 - `one`: one change set, one request in flight. Aim: p50 at most 1.4 times the floor's.
 - `many`: one change set, 64 requests in flight. Aim: at least 0.65 of the floor's requests/s.
@@ -33,7 +36,7 @@ import uvloop
 
 from rebaser.embedded.nats import embedded_nats
 from rebaser_client import RebaserClient, Set
-from tests.benchmarks import floor
+from tests.benchmarks import floor, skeleton
 
 IN_FLIGHT = {"one": 1, "many": 64, "keys": 64}
 FIGURES = ("per_s", "p50_ms", "p99_ms", "cpu_client", "cpu_server", "cpu_nats")
@@ -105,6 +108,13 @@ async def run_floor(url: str, options: argparse.Namespace, pids: Pids) -> Result
     return await floor.load(url, drive)  # type: ignore[no-any-return]
 
 
+async def run_skeleton(url: str, options: argparse.Namespace, pids: Pids) -> Results:
+    async def drive(call: Call) -> Any:
+        return await phases(call, options, "skeleton", pids)
+
+    return await skeleton.load(url, drive)  # type: ignore[no-any-return]
+
+
 async def run_rebaser(url: str, options: argparse.Namespace, pids: Pids, counts: Counter[str]) -> Results:
     """Measure Rebaser. `counts` has the number of requests of each change set, those of earlier rounds included."""
     async with RebaserClient.connect(url) as client:
@@ -137,21 +147,23 @@ def process(*argv: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure the floor and Rebaser in turn, `--rounds` times."""
+    """Measure the floor, the skeleton and Rebaser in turn, `--rounds` times."""
     counts = Counter[str]()
-    results: dict[str, list[Results]] = {"floor": [], "rebaser": []}
+    results: dict[str, list[Results]] = {"floor": [], "skeleton": [], "rebaser": []}
     with tempfile.TemporaryDirectory() as folder:
         async with embedded_nats(Path(folder)) as nats:
             serve = ("-m", "rebaser", "serve", "--nats", nats.url, "--spark", NO_SPARK, "--log-level", "error")
             slots = {"REBASER_CONCURRENCY": "10000", "REBASER_QUIESCENT_PERIOD": "600"}
             with (
                 process("-m", "tests.benchmarks.floor", "serve", nats.url) as worker,
+                process("-m", "tests.benchmarks.skeleton", "serve", nats.url) as bare,
                 process(*serve, **slots) as server,
             ):
                 await wait_for_server(nats.url, warm=False)
                 pids = {"client": os.getpid(), "nats": nats.pid}
                 for _ in range(options.rounds):
                     results["floor"].append(await run_floor(nats.url, options, {**pids, "server": worker.pid}))
+                    results["skeleton"].append(await run_skeleton(nats.url, options, {**pids, "server": bare.pid}))
                     results["rebaser"].append(
                         await run_rebaser(nats.url, options, {**pids, "server": server.pid}, counts)
                     )
@@ -171,7 +183,7 @@ async def wait_for_server(url: str, warm: bool, prefix: str = "") -> None:
 
 
 def summary(results: dict[str, list[Results]]) -> dict[str, Any]:
-    """Return medians over the rounds, and their ratios to the floor's."""
+    """Return medians over the rounds, and the ratios of the skeleton's and Rebaser's to the floor's."""
     table = {
         who: {
             phase: {figure: round(statistics.median(one[phase][figure] for one in rounds), 3) for figure in FIGURES}
@@ -179,12 +191,16 @@ def summary(results: dict[str, list[Results]]) -> dict[str, Any]:
         }
         for who, rounds in results.items()
     }
-    rows = {phase: (table["rebaser"][phase], table["floor"][phase]) for phase in table["floor"]}
-    return {
-        **table,
-        "p50_ratio": {phase: round(ours["p50_ms"] / least["p50_ms"], 2) for phase, (ours, least) in rows.items()},
-        "throughput_ratio": {phase: round(ours["per_s"] / least["per_s"], 2) for phase, (ours, least) in rows.items()},
-    }
+    out: dict[str, Any] = {**table, "p50_ratio": {}, "throughput_ratio": {}}
+    for who in ("skeleton", "rebaser"):
+        rows = {phase: (table[who][phase], least) for phase, least in table["floor"].items()}
+        out["p50_ratio"][who] = {
+            phase: round(row["p50_ms"] / least["p50_ms"], 2) for phase, (row, least) in rows.items()
+        }
+        out["throughput_ratio"][who] = {
+            phase: round(row["per_s"] / least["per_s"], 2) for phase, (row, least) in rows.items()
+        }
+    return out
 
 
 def parser() -> argparse.ArgumentParser:
@@ -203,10 +219,12 @@ def main() -> None:
     if options.json:
         print(json.dumps(found))
         return
-    for who in ("floor", "rebaser"):
+    for who in ("floor", "skeleton", "rebaser"):
         for phase, row in found[who].items():
             print(f"{who:8} {phase:5} " + "  ".join(f"{figure} {value:8g}" for figure, value in row.items()))
-    print(f"p50, times the floor's: {found['p50_ratio']}; requests/s, of the floor's: {found['throughput_ratio']}")
+    for who in ("skeleton", "rebaser"):
+        p50, throughput = found["p50_ratio"][who], found["throughput_ratio"][who]
+        print(f"{who:8} p50, times the floor's: {p50}; requests/s, of the floor's: {throughput}")
 
 
 if __name__ == "__main__":
