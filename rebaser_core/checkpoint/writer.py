@@ -45,8 +45,9 @@ class CheckpointDraft:
     everything except the values. The caller then calls `copy`, while the view is open, and `write`; each of them may
     run in another thread. If the checkpoint cannot be stored, the caller calls `discard`.
 
-    `rows` is the approximate number of rows. `is_base` says whether the checkpoint is a new base. If `tracked` is true,
-    the checkpoint records which commit last defined each value, and servers of the previous release cannot read it.
+    `rows` is the approximate number of rows of values, and `encoded_rows` includes the rows of outcomes, which only
+    `write` processes. `is_base` says whether the checkpoint is a new base. If `tracked` is true, the checkpoint records
+    which commit last defined each value, and servers of the previous release cannot read it.
     """
 
     def __init__(self, state: ChangeSetState, view: View, chain: Chain, *, tracked: bool = True) -> None:
@@ -71,6 +72,7 @@ class CheckpointDraft:
         # outcomes of this change set have to be written.
         since = chain.last if branch is None or chain.last >= branch.birth else 0
         self._outcomes = [*_since(since, state.outcomes), *_since(since, state.redriven)]
+        self.encoded_rows = self.rows + len(self._outcomes)
         self._kept = [len(state.outcomes), len(state.redriven)]
         self._version = schema.VERSION if tracked else schema.UNTRACKED_VERSION
         self._edited = {"edited": state.edited, "untracked": state.untracked} if tracked else {}

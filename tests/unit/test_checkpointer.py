@@ -1,6 +1,7 @@
 """Before the log is purged, the checkpoint that it names is complete; and only commits that no reader needs are
 purged."""
 
+from threading import get_ident
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from rebaser_client.blobs import freshness
 from rebaser_core.blobs.address import address_of
 from rebaser_core.blobs.garbage import FRESH_FOR
 from rebaser_core.branches.branch import Branch
+from rebaser_core.checkpoint.writer import CheckpointDraft, WrittenCheckpoint
 from rebaser_core.commit import Applied, BlobRef, Commit, Decision, Kind, Outcome
 from rebaser_core.errors import TransientError
 from rebaser_core.history import Retention
@@ -130,3 +132,25 @@ async def test_a_checkpoint_whose_parts_took_too_long_to_store_is_not_named(monk
     assert (raised.value.code, commits.state.checkpoint) == ("blobs_too_old", None)
     await checkpointer.store(blobs, commits)
     assert commits.state.checkpoint is not None
+
+
+@pytest.mark.parametrize(("requests", "in_thread"), [(10, False), (10_000, True)])
+async def test_a_checkpoint_with_many_outcomes_is_encoded_in_a_thread(
+    requests: int, in_thread: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy change set may have a single value and tens of thousands of outcomes. To encode them on the event loop
+    would block all change sets."""
+    threads, write = list[int](), CheckpointDraft.write
+
+    def noted(draft: CheckpointDraft) -> WrittenCheckpoint:
+        threads.append(get_ident())
+        return write(draft)
+
+    monkeypatch.setattr(CheckpointDraft, "write", noted)
+    place = Place(FOREVER)
+    decided = tuple(Decision(number, RequestId(f"r{number}"), Outcome.SUCCESS, 1) for number in range(1, requests + 1))
+    edits = (Set("n", 1),)
+    place.state.fold(1, Commit("c", 0, Kind.REBASE, 1, "o", Applied("s", requests), None, decided, edits))
+    await checkpointer.store(cast("Any", place.blobs), place.commits)
+    assert [thread != get_ident() for thread in threads] == [in_thread]
+    assert len(place.loaded().outcomes) == requests

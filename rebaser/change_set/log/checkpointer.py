@@ -103,7 +103,7 @@ async def store(blobs: BlobStore, commits: CommitLog, *, full: bool = False) -> 
             draft.discard()
             raise
     try:
-        written = await run_offloaded(draft.rows * ROW, draft.write)
+        written = await run_offloaded(draft.encoded_rows * ROW, draft.write)
         chain = written.chain
         reference, needed = await put_all(blobs, written)
         async with commits.append_lock():

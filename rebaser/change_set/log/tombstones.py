@@ -64,5 +64,5 @@ async def _store(blobs: BlobStore, state: ChangeSetState, chain: Chain) -> dict[
     with state.view() as view:
         draft = CheckpointDraft(state, view, chain)
         await run_offloaded(draft.rows * ROW, view.run, draft.copy)
-    reference, needed = await put_all(blobs, await run_offloaded(draft.rows * ROW, draft.write))
+    reference, needed = await put_all(blobs, await run_offloaded(draft.encoded_rows * ROW, draft.write))
     return {"checkpoint": reference, "blobs": needed + state.results()}

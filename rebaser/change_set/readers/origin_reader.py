@@ -232,7 +232,7 @@ class _Parent:
         with loaded.state.view() as view:
             draft = CheckpointDraft(loaded.state, view, loaded.chain)
             await run_offloaded(draft.rows * ROW, view.run, draft.copy)
-        written = await run_offloaded(draft.rows * ROW, draft.write)
+        written = await run_offloaded(draft.encoded_rows * ROW, draft.write)
         checkpoint, needed = await put_all(self._context.blobs, written)
         made = MadeCheckpoint(message, commit.checkpoint, checkpoint, needed)
         if self._create.at is None:
