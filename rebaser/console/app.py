@@ -25,8 +25,10 @@ from rebaser.console.api import (
     updates,
     values,
 )
-from rebaser.console.files import StaticFile
-from rebaser.console.guard import Guard
+from rebaser.console.files import StaticFile, tag_of
+from rebaser.console.guard import VIEWER, Guard
+from rebaser.console.login import login_routes
+from rebaser.console.options import ConsoleOptions
 from rebaser.console.resources import FAILED, Action, Answer, Console, Given, Resource, error_answer
 from rebaser.console.shapes import cut
 from rebaser.console.stream import EventResponse, LiveStream
@@ -49,15 +51,24 @@ def make_app(console: Console, files: Mapping[str, StaticFile]) -> Any:
     routes = [Route(f"{API}/live", _live(console), methods=["GET"])]
     routes += [Route(API + one.path, _reading(console, one), methods=["GET"]) for one in RESOURCES]
     routes += [Route(API + one.path, _acting(console, one), methods=["POST"]) for one in ACTIONS]
+    routes += login_routes(console.options.access, console.hub, files["login.html"])
+    shell = _shell(files["index.html"], console.options)
     routes += [
         Route(API + "/{rest:path}", _unknown),
         Route("/livez", _alive, methods=["GET"]),
         Route("/readyz", _alive, methods=["GET"]),
         Route("/static/{path:path}", _static(files), methods=["GET"]),
-        Route("/{path:path}", _static({"": files["index.html"]}, always=True), methods=["GET"]),
+        Route("/{path:path}", _static({"": shell}, always=True), methods=["GET"]),
     ]
     app = Starlette(routes=routes, exception_handlers={Exception: _failed})
     return Guard(GZipMiddleware(app, minimum_size=1400), console.options)
+
+
+def _shell(page: StaticFile, options: ConsoleOptions) -> StaticFile:
+    """Return the page of all pages, which tells the scripts what the console was started with."""
+    told = f'<html lang="en" data-auth="{options.access.kind}"'.encode()
+    content = page.content.replace(b'<html lang="en"', told, 1)
+    return StaticFile(content, page.media_type, tag_of(content))
 
 
 def _reading(console: Console, resource: Resource) -> Any:
@@ -107,7 +118,11 @@ def _acting(console: Console, action: Action) -> Any:
             return JSONResponse({"error": {"code": "not_json", "message": "the body has to be a JSON object"}}, 400)
         given = _given(request)
         path = cut(request.scope["path"], MAX_PATH)
-        event = {"path": path} | {name: cut(str(body[name])) for name in action.logged if name in body}
+        event = (
+            {"path": path}
+            | request.scope[VIEWER].logged
+            | {name: cut(str(body[name])) for name in action.logged if name in body}
+        )
         outcome = "unknown"  # if it is cancelled, or fails in a way that nobody expected, it may have been done
         try:
             done = await action.act(console, given, body)
@@ -136,7 +151,7 @@ def _live(console: Console) -> Any:
             if path is not None and resource.live:
                 if stream.is_full:
                     return JSONResponse({"error": {"code": "too_many", "message": "too many pages are open"}}, 503)
-                return EventResponse(stream.events(resource, Given(path, query)))
+                return EventResponse(stream.events(resource, Given(path, query), request.scope[VIEWER]))
         return JSONResponse({"error": {"code": "not_found", "message": "nothing live has this path"}}, 404)
 
     return answer

@@ -40,6 +40,10 @@ def read_files() -> Mapping[str, StaticFile]:
             content = path.read_bytes()
             if path.suffix in STRIPPED:
                 content = NEEDLESS.sub(b"", content)
-            tag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
-            found[path.relative_to(FOLDER).as_posix()] = StaticFile(content, media_type, tag)
+            found[path.relative_to(FOLDER).as_posix()] = StaticFile(content, media_type, tag_of(content))
     return found
+
+
+def tag_of(content: bytes) -> str:
+    """Return the tag of a file's content."""
+    return f'"{hashlib.sha256(content).hexdigest()[:20]}"'

@@ -1,16 +1,19 @@
 """The safety rules for every request, before any route sees it.
 
-Invariants: only requests that name an accepted host are answered. The API does not answer pages of other sites. A
-request that changes something is accepted only if the console allows actions, and if a page of the console sent it.
+Invariants: only requests that name an accepted host are answered. Without a viewer whom `options.access` accepts, only
+what `is_open` names is answered: it tells nothing about the installation. The API does not answer pages of other sites.
+A request that changes something is accepted only if the console allows actions, and if a page of the console sent it.
 Every answer carries the headers below, so a browser runs no script but those of the console, and no other site can
 embed or read an answer.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeAlias
+from urllib.parse import quote
 
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, RedirectResponse
 
+from rebaser.console.access import Refused, Viewer
 from rebaser.console.options import ConsoleOptions
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -35,14 +38,10 @@ HEADERS = {
 }
 ACTION_HEADER = "x-rebaser-action"
 OTHER_SITES = ("cross-site", "same-site")  # a page there cannot read an answer, but it could make the console work
-
-
-class Refused(Exception):  # noqa: N818 - named after the outcome
-    """The request breaks a rule."""
-
-    def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(message)
-        self.status, self.code, self.message = status, code, message
+PROBES = ("/livez", "/readyz")
+LOGIN_PAGE, LOGIN, LOGOUT = "/login", "/api/v1/login", "/api/v1/logout"
+MAX_NEXT = 2000  # characters of the address to which a login leads
+VIEWER = "rebaser.viewer"  # where the scope of a request has its `Viewer`
 
 
 class Guard:
@@ -63,17 +62,41 @@ class Guard:
 
         try:
             check(scope["method"], scope["path"], _texts(scope["headers"]), self._options)
+            scope[VIEWER] = self._viewer(scope)
         except Refused as refused:
-            answer = JSONResponse({"error": {"code": refused.code, "message": refused.message}}, refused.status)
-            await answer(scope, receive, send_guarded)
+            await _refusal(scope, refused)(scope, receive, send_guarded)
             return
         await self._app(scope, _bounded(receive), send_guarded)
+
+    def _viewer(self, scope: Scope) -> Viewer:
+        if is_open(scope["path"]):
+            return Viewer()
+        return self._options.access.viewer(scope["headers"], peer_of(scope))
+
+
+def peer_of(scope: Scope) -> str:
+    """Return the address from which a request came."""
+    return scope["client"][0] if scope.get("client") else ""
+
+
+def is_open(path: str) -> bool:
+    """Return whether everybody may ask for `path`: probes, the page for the login and what it loads."""
+    return path in (*PROBES, LOGIN_PAGE, LOGIN) or path.startswith("/static/")
+
+
+def _refusal(scope: Scope, refused: Refused) -> Any:
+    """Return the answer to a refused request. For a page, the lack of a login leads to the page for it."""
+    if refused.status == 401 and scope["method"] in ("GET", "HEAD") and not scope["path"].startswith("/api/"):
+        query = scope.get("query_string", b"").decode("latin-1")
+        wanted = scope["path"] + (f"?{query}" if query else "")
+        return RedirectResponse(f"{LOGIN_PAGE}?next={quote(wanted[:MAX_NEXT], safe='/')}", 303)
+    return JSONResponse({"error": {"code": refused.code, "message": refused.message}}, refused.status)
 
 
 def check(method: str, path: str, headers: dict[str, str], options: ConsoleOptions) -> None:
     """Raise `Refused` if the request breaks a rule."""
     host = headers.get("host", "").lower()
-    if host not in options.hosts and path not in ("/livez", "/readyz"):  # probes name an address, and tell nothing
+    if host not in options.hosts and path not in PROBES:  # probes name an address, and tell nothing
         raise Refused(421, "unknown_host", f"this console is not {host[:200]!r}; start it with --allow-host NAME")
     if method in ("GET", "HEAD"):
         if path.startswith("/api/") and headers.get("sec-fetch-site") in OTHER_SITES:
@@ -81,7 +104,7 @@ def check(method: str, path: str, headers: dict[str, str], options: ConsoleOptio
         return
     if method != "POST":
         raise Refused(405, "method", "use GET, or POST for actions")
-    if not options.actions:
+    if not options.actions and path not in (LOGIN, LOGOUT):
         raise Refused(403, "read_only", "this console only reads; start it with --actions to allow changes")
     if headers.get(ACTION_HEADER) != "1" or headers.get("sec-fetch-site", "same-origin") != "same-origin":
         raise Refused(403, "not_from_console", "an action has to come from a page of this console")

@@ -81,7 +81,7 @@ class Hub:
             try:
                 async with self._connect() as self._client:
                     self._problem = ""
-                    self._tell()
+                    self.tell()
                     while True:
                         await self._until_wanted()
                         await self._watch(self._client)
@@ -120,7 +120,7 @@ class Hub:
     def close(self) -> None:
         """End all live streams."""
         self.closing.set()
-        self._tell()
+        self.tell()
 
     def _want(self) -> None:
         self._wanted_at = time.monotonic()
@@ -161,7 +161,7 @@ class Hub:
                     view.dead_letters,
                 )
             )
-        self._tell()
+        self.tell()
 
     def _fail(self, reason: str) -> None:
         if reason != self._problem:
@@ -169,9 +169,10 @@ class Hub:
         self._problem = reason
         if self._seen is not None:
             self._seen = Seen(self._seen.view, self._seen.change_sets, self._seen.streams, reason)
-        self._tell()
+        self.tell()
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Wake the live streams: there is something new, or a reason to end."""
         self.version += 1
         changed, self._changed = self._changed, anyio.Event()
         changed.set()

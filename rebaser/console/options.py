@@ -1,9 +1,10 @@
 """The options of a console, and the names under which it may be reached."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 
+from rebaser.console.access import AccessRule, OpenAccess
 from rebaser_core.errors import ConfigError
 
 LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
@@ -16,20 +17,22 @@ class ConsoleOptions:
     - `hosts`: the values of the header `Host` that are accepted, in lower case. A page of another site cannot reach the
       console under a name of its own (DNS rebinding).
     - `actions`: whether requests that change something are accepted.
+    - `access`: who may use the console.
     """
 
     hosts: frozenset[str]
     actions: bool = False
+    access: AccessRule = field(default_factory=OpenAccess)
 
 
-def check_exposure(host: str, *, insecure: bool) -> None:
-    """Raise `ConfigError` if `host` is not a loopback address, unless the user said that this is intended."""
-    if insecure or is_loopback(host):
+def check_exposure(host: str, access: AccessRule, *, insecure: bool) -> None:
+    """Raise `ConfigError` if `host` is not a loopback address, unless viewers have to log in, or the user said that
+    this is intended."""
+    if insecure or access.kind != "none" or is_loopback(host):
         return
     raise ConfigError(
-        f"everybody who can reach {host} could read all values, and with --actions change them: the console has no"
-        " login; keep it on 127.0.0.1 and reach it through an SSH tunnel or a proxy that asks for a login on the same"
-        " machine, or add --insecure"
+        f"everybody who can reach {host} could read all values, and with --actions change them: add --auth token or"
+        " --auth proxy; or keep the console on 127.0.0.1 and reach it through an SSH tunnel; or add --insecure"
     )
 
 

@@ -4,7 +4,7 @@ A page names the resource that it shows. The stream sends what a GET of this res
 that changes. So a page needs no code to merge events, and a stream that was cut just begins anew.
 
 Invariant: there are at most `MAX_STREAMS` streams, and none of them holds more than one answer. `server` ends a stream
-whose browser does not take it.
+whose browser does not take it. After the end of a viewer's session, nothing is sent to them.
 """
 
 import hashlib
@@ -15,6 +15,7 @@ import anyio
 import structlog
 from starlette.responses import StreamingResponse
 
+from rebaser.console.access import Viewer
 from rebaser.console.resources import FAILED, Console, Given, Resource, error_answer
 from rebaser_core.encoding.envelope import JSON, dumps
 from rebaser_core.errors import RebaserError
@@ -37,22 +38,22 @@ class LiveStream:
     def is_full(self) -> bool:
         return self._open >= MAX_STREAMS
 
-    async def events(self, resource: Resource, given: Given) -> AsyncIterator[bytes]:
-        """Yield the events of `resource`, until the console closes."""
+    async def events(self, resource: Resource, given: Given, viewer: Viewer) -> AsyncIterator[bytes]:
+        """Yield the events of `resource`, until the console closes, or the viewer's session ends."""
         hub = self._console.hub
         self._open += 1
         try:
             yield b"retry: %d\n\n" % RETRY
             before = b""
-            while not hub.closing.is_set():
+            while not hub.closing.is_set() and viewer.left > 0:
                 version = hub.version
                 name, body = await self._read(resource, given)
                 digest = hashlib.sha256(name + body).digest()
-                if digest != before:
+                if digest != before and viewer.left > 0:
                     yield b"event: %s\ndata: %s\n\n" % (name, body)
                     before = digest
-                while version == hub.version and not hub.closing.is_set():
-                    with anyio.move_on_after(HEARTBEAT):
+                while version == hub.version and not hub.closing.is_set() and viewer.left > 0:
+                    with anyio.move_on_after(max(0.0, min(HEARTBEAT, viewer.left))):
                         await hub.newer(version)
                     if version == hub.version:
                         yield b": alive\n\n"

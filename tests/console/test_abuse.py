@@ -11,6 +11,8 @@ import pytest
 from starlette.requests import Request
 
 from rebaser.console import app, server
+from rebaser.console.access import Viewer
+from rebaser.console.guard import VIEWER
 from rebaser.console.hub import Hub
 from rebaser.console.resources import Action, Answer, Console, Given, Resource
 from rebaser_client import RebaserClient
@@ -27,7 +29,14 @@ def asked(method: str, messages: list[dict[str, Any]]) -> Request:
     async def receive() -> dict[str, Any]:
         return messages.pop(0) if messages else {"type": "http.disconnect"}
 
-    scope = {"type": "http", "method": method, "path": "/x\nforged", "path_params": {}, "query_string": b""}
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": "/x\nforged",
+        "path_params": {},
+        "query_string": b"",
+        VIEWER: Viewer("ann"),
+    }
     return Request({**scope, "headers": []}, receive)
 
 
@@ -56,6 +65,7 @@ async def test_an_action_that_may_have_been_done_is_in_the_log(events: Events) -
         await app._acting(NOBODY, Action("/x", broken))(asked("POST", [body]))
     [event] = events.named("console_action")
     assert (event["outcome"], event["author"], event["path"]) == ("unknown", "ann", "/x\nforged")
+    assert event["user"] == "ann"
 
 
 async def test_what_no_server_could_read_is_not_sent(acting: WebConsole, ws: str, events: Events) -> None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from rebaser.console.guard import HEADERS, MAX_BODY, Refused, check
+from rebaser.console.access import OpenAccess, Refused, TokenAccess
+from rebaser.console.guard import HEADERS, MAX_BODY, check
 from rebaser.console.options import ConsoleOptions, accepted_hosts, check_exposure
 from rebaser_core.errors import ConfigError
 from tests.support.web_console import ACTING, WebConsole
@@ -70,11 +71,12 @@ def test_a_page_of_another_site_cannot_make_the_console_work(method: str) -> Non
 
 def test_an_address_that_others_can_reach_needs_a_word() -> None:
     for host in ("127.0.0.1", "127.1.2.3", "::1", "localhost"):
-        check_exposure(host, insecure=False)
+        check_exposure(host, OpenAccess(), insecure=False)
     for host in ("0.0.0.0", "::", "10.0.0.7", "console.example.com"):
-        with pytest.raises(ConfigError, match=r"change them.*--insecure"):
-            check_exposure(host, insecure=False)
-        check_exposure(host, insecure=True)
+        with pytest.raises(ConfigError, match=r"change them.*--auth token.*--insecure"):
+            check_exposure(host, OpenAccess(), insecure=False)
+        check_exposure(host, OpenAccess(), insecure=True)
+        check_exposure(host, TokenAccess("x" * 20), insecure=False)
 
 
 @pytest.mark.anyio

@@ -100,12 +100,14 @@ def workspace() -> str:
 
 
 @asynccontextmanager
-async def web_console(nats_url: str, *, prefix: str = "", actions: bool = False) -> AsyncIterator[WebConsole]:
+async def web_console(nats_url: str, *, prefix: str = "", **options: Any) -> AsyncIterator[WebConsole]:
+    """Serve a console with `options`, those of `ConsoleOptions`."""
+
     def connect() -> AbstractAsyncContextManager[RebaserClient]:
         return RebaserClient.connect(nats_url, prefix=prefix)
 
     with closing(await listen("127.0.0.1:0")) as listener:
         port = listener.getsockname()[1]
-        options = ConsoleOptions(accepted_hosts("127.0.0.1", port, ()), actions)
-        async with server.console(connect, listener, options, "0.0-test"):
+        chosen = ConsoleOptions(accepted_hosts("127.0.0.1", port, ()), **options)
+        async with server.console(connect, listener, chosen, "0.0-test"):
             yield WebConsole(port)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     import socket
     from types import ModuleType
 
+    from rebaser.console.access import AccessRule
     from rebaser.settings import Settings
     from rebaser_client import RebaserClient
 
@@ -37,12 +39,46 @@ def console(
             allow_from_autoenv=False,
         ),
     ] = None,
+    auth: Annotated[
+        Literal["none", "token", "proxy"],
+        typer.Option(
+            help="Who may use the console: everybody who reaches it; those who know the token in --token-file; or the"
+            " users whom a proxy at --trust-proxy names.",
+            allow_from_autoenv=False,
+        ),
+    ] = "none",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --auth token: the file with the token, which has 20 to 1,024 characters.",
+            show_default=False,
+            allow_from_autoenv=False,
+        ),
+    ] = None,
+    trust_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CIDR",
+            help="With --auth proxy: the addresses of the proxy, such as 10.0.0.0/24. Can be repeated.",
+            show_default=False,
+            allow_from_autoenv=False,
+        ),
+    ] = None,
+    user_header: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="With --auth proxy: the header in which the proxy names the user.",
+            allow_from_autoenv=False,
+        ),
+    ] = "X-Forwarded-User",
     insecure: Annotated[
         bool,
         typer.Option(
             "--insecure",
-            help="Accept an address that other machines can reach. Everybody there can read all values, and"
-            " change them with --actions.",
+            help="Accept an address that other machines can reach, without --auth. Everybody there can read all"
+            " values, and change them with --actions.",
             allow_from_autoenv=False,
         ),
     ] = False,
@@ -70,8 +106,8 @@ def console(
     The console only reads, unless --actions allows changes. It needs the permissions of a reader, or with --actions
     those of an editor. It also works while no server runs. If NATS cannot be reached, its pages say so.
 
-    It has no login. So it listens on this machine only, and answers only requests that name this machine; from another
-    machine, use an SSH tunnel: ssh -L 8420:127.0.0.1:8420 HOST. Ctrl-C stops it.
+    It listens on this machine only, and answers only requests that name this machine; from another machine, use an SSH
+    tunnel: ssh -L 8420:127.0.0.1:8420 HOST. Another address needs --auth. Ctrl-C stops it.
     """
     from rebaser.cli import logs
     from rebaser.cli.runner import run_async
@@ -79,15 +115,38 @@ def console(
 
     logs.configure(log_level, log_format)
     settings = load_settings(nats_url=nats, prefix=prefix, **ACCESS_VALUES.get())
+    access = console_access(auth, token_file, trust_proxy or [], user_header)
 
     async def serve() -> None:
         from anyio import sleep_forever
 
-        async with open_console(settings, http, names=allow_host or [], insecure=insecure, actions=actions) as url:
+        async with open_console(
+            settings, http, names=allow_host or [], insecure=insecure, actions=actions, access=access
+        ) as url:
             terminal.write_line(f"console {url}")
             await sleep_forever()
 
     return run_async(serve, daemon=True)
+
+
+def console_access(auth: str, token_file: Path | None, networks: list[str], header: str) -> "AccessRule":
+    """Return who may use the console. Raises a usage error for options that do not fit together, and `ConfigError` for
+    a file without a good token."""
+    from rebaser.cli.errors import usage_error
+    from rebaser.console.access import OpenAccess, ProxyAccess, TokenAccess, read_networks, read_token
+
+    if (token_file is not None) != (auth == "token"):
+        raise usage_error("--auth token and --token-file belong together")
+    if bool(networks) != (auth == "proxy"):
+        raise usage_error("--auth proxy and --trust-proxy belong together: whose headers count has to be named")
+    if token_file is not None:
+        return TokenAccess(read_token(token_file))
+    if auth != "proxy":
+        return OpenAccess()
+    try:
+        return ProxyAccess(header, read_networks(networks))
+    except ValueError as error:
+        raise usage_error(f"--trust-proxy: {error}") from None
 
 
 @asynccontextmanager
@@ -98,6 +157,7 @@ async def open_console(
     names: list[str] | None = None,
     insecure: bool = False,
     actions: bool = False,
+    access: "AccessRule | None" = None,
     fall_back: bool = False,
 ) -> AsyncGenerator[str, None]:
     """Serve a console of the installation that `settings` describe, and yield its URL.
@@ -117,16 +177,18 @@ async def open_console(
     except ValueError as error:
         raise usage_error(f"--http: {error}") from None
     server = await to_thread.run_sync(_import_server)
+    from rebaser.console.access import OpenAccess
     from rebaser.console.options import ConsoleOptions, accepted_hosts, check_exposure
 
-    check_exposure(host, insecure=insecure)
+    access = access or OpenAccess()
+    check_exposure(host, access, insecure=insecure)
 
     def connect() -> "AbstractAsyncContextManager[RebaserClient]":
         return client_for(settings)
 
     with closing(await _listen(address, host, fall_back)) as listener:
         port = listener.getsockname()[1]
-        options = ConsoleOptions(accepted_hosts(host, port, names or ()), actions)
+        options = ConsoleOptions(accepted_hosts(host, port, names or ()), actions, access)
         async with server.console(connect, listener, options, __version__):
             yield f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 

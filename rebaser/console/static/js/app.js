@@ -1,6 +1,6 @@
 // The shell: which page is shown, what it is fed with, and the keys.
 
-import { follow, get, act } from "./data.js";
+import { follow, get, act, logout } from "./data.js";
 import { html, keyed, render } from "./html.js";
 import { icon, troubleBox } from "./parts.js";
 
@@ -239,6 +239,7 @@ function shell() {
         ${linkState()}
         <button type="button" class="quiet-button" @click=${switchTheme} title="Switch between light and dark (t)" aria-label="Switch between light and dark">${icon("half")}</button>
         <button type="button" class="quiet-button" @click=${() => toggleKeys(true)} title="Keys (?)" aria-label="Show the keys">?</button>
+        ${document.documentElement.dataset.auth === "token" ? html`<button type="button" class="quiet-button" @click=${logout} title="Log out" aria-label="Log out">${icon("leave")}</button>` : null}
       </span>
     </header>
     <main id="main" tabindex="-1">${keyed(app.at.pathname, html`${content()}`)}</main>

@@ -41,8 +41,20 @@ async function answerOf(response) {
   } catch {
     throw new Trouble("no_json", `The console answered with status ${response.status}.`, response.status);
   }
+  if (body.error?.code === "login_needed") toLogin();
   if (!response.ok) throw new Trouble(body.error?.code ?? "failed", body.error?.message ?? "It failed.", response.status, body.error?.details);
   return body;
+}
+
+// The session is over. What was shown is removed at once.
+function toLogin() {
+  const { pathname, search } = window.location;
+  window.location.replace(`/login?next=${encodeURIComponent(pathname + search)}`);
+}
+
+export async function logout() {
+  await act("/logout", {});
+  window.location.replace("/login");
 }
 
 const AGAIN = 3000; // milliseconds
@@ -70,7 +82,9 @@ export function follow(path, { state, trouble, link }) {
     });
     source.addEventListener("error", () => {
       link("away");
-      if (source?.readyState === EventSource.CLOSED) timer = setTimeout(open, AGAIN);
+      if (source?.readyState !== EventSource.CLOSED) return;
+      timer = setTimeout(open, AGAIN);
+      get(path).catch((error) => error.status && trouble(error)); // says why, which the stream cannot
     });
   };
   const shown = () => {

@@ -18,6 +18,7 @@ const PATHS = {
   down: "M8 2.5v10M4 9l4 4 4-4",
   shield: "M8 2l5 2v4c0 3-2 5-5 6-3-1-5-3-5-6V4z",
   arrow: "M3 8h10M9 4l4 4-4 4",
+  leave: "M6.5 2.5h-4v11h4M7 8h7M11 5l3 3-3 3",
   alert: "M8 2.5L14.5 13.5h-13zM8 6.5v3.5M8 11.9v.1",
 };
 
