@@ -18,6 +18,7 @@ from rebaser.console.api import (
     change_set,
     change_sets,
     commits,
+    compare,
     dead_letters,
     edits,
     graph,
@@ -41,7 +42,7 @@ API = "/api/v1"
 MAX_QUERY = 4096  # characters
 MAX_PATH = 400  # characters of a path in a log event
 BODY = 20.0  # seconds in which the body of an action has to arrive
-PAGES = (overview, change_sets, change_set, values, graph, commits, updates, branches, edits, dead_letters)
+PAGES = (overview, change_sets, change_set, values, graph, commits, updates, branches, compare, edits, dead_letters)
 RESOURCES: tuple[Resource, ...] = tuple(one for page in PAGES for one in page.RESOURCES)
 ACTIONS: tuple[Action, ...] = tuple(one for page in PAGES for one in getattr(page, "ACTIONS", ()))
 

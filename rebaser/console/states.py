@@ -10,8 +10,8 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from heapq import merge
-from typing import TypeVar
-from weakref import WeakValueDictionary
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import anyio
 from anyio import CapacityLimiter, to_thread
@@ -39,7 +39,9 @@ class BrowsedState:
         self.ids = _sorted(state.cells)
         self.stale = _sorted(self.stale_set)
         self.errors = _sorted(id_ for id_, _ in state.cells.faults() if id_ not in self.stale_set)
-        self._one = CapacityLimiter(1)  # parts of a state are made on first use
+        self.reading = CapacityLimiter(1)  # parts of a state are made on first use
+        self.comparing = anyio.Lock()
+        self.compared: WeakKeyDictionary[BrowsedState, Any] = WeakKeyDictionary()  # comparisons with other states
 
     @property
     def memory(self) -> int:
@@ -47,7 +49,13 @@ class BrowsedState:
 
     async def read(self, reader: Callable[["BrowsedState"], T]) -> T:
         """Return what `reader` finds. It runs in a thread, one at a time."""
-        return await to_thread.run_sync(reader, self, limiter=self._one)
+        return await to_thread.run_sync(reader, self, limiter=self.reading)
+
+    async def read_with(self, other: "BrowsedState", reader: Callable[["BrowsedState", "BrowsedState"], T]) -> T:
+        """Return what `reader` finds in this state and another one."""
+        first, second = sorted((self, other), key=id)  # in the same order everywhere, so that nobody waits for ever
+        async with first.reading:
+            return await to_thread.run_sync(reader, self, other, limiter=second.reading)
 
 
 class StateCache:

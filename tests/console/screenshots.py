@@ -39,6 +39,8 @@ PAGES = {
     "changes": "/change-sets/shop/cheaper/changes?derived=yes",
     "apply": "/change-sets/shop/ready/changes",
     "conflicts": "/change-sets/shop/dearer/conflicts",
+    "compare": "/compare?workspace=shop&a=main&b=dearer",
+    "compare-choose": "/compare?workspace=shop&a=main",
     "dvu": "/dvu",
     "updates": f"{BASE}/updates",
     "updates-failing": "/change-sets/stock/broken/updates",

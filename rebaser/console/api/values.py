@@ -69,8 +69,8 @@ def _search(loaded: BrowsedState, *, words: str, state: str, prefix: str, after:
     ids = {"error": loaded.errors, "stale": loaded.stale}.get(state, loaded.ids)
     low, high = span(ids, prefix)
     keep = _filter(loaded, state)
-    fits = _fits(words)
-    found = [id_ for id_ in ids[low:high] if fits(id_) and keep(id_)]
+    matches = fits(words)
+    found = [id_ for id_ in ids[low:high] if matches(id_) and keep(id_)]
     place = start_after(found, after, 0) if after else 0
     page = found[place : place + limit]
     more = place + limit < len(found)
@@ -82,7 +82,7 @@ def _search(loaded: BrowsedState, *, words: str, state: str, prefix: str, after:
     }
 
 
-def _fits(words: str) -> Callable[[str], bool]:
+def fits(words: str) -> Callable[[str], bool]:
     """Return a test of ids: a pattern if `words` has a star, otherwise parts that the id has to contain."""
     if "*" in words:
         matches = matcher(words)

@@ -17,6 +17,7 @@ const ROUTES = [
   ["/change-sets/:workspace/:changeSet/conflicts", "conflicts"],
   ["/change-sets/:workspace/:changeSet/updates", "updates"],
   ["/branches", "branches"],
+  ["/compare", "compare"],
   ["/dvu", "dvu"],
   ["/dead-letters", "dead_letters"],
   ["/dead-letters/letter", "dead_letter"],

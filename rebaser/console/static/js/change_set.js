@@ -27,6 +27,10 @@ function facts(at, head) {
   else list.push(html`<span>no commit yet</span>`);
   if (head.pending) list.push(html`<span>${plural(head.pending, "request")} in the queue${head.waiting >= 1 ? `, for ${age(head.waiting)}` : ""}</span>`);
   if (head.debt) list.push(html`<span>${head.update ? "an update runs" : "an update is due"}</span>`);
+  if (head.lastCommit) {
+    const { workspace, changeSet } = at.path;
+    list.push(html`<a href=${address("/compare", head.target ? { workspace, a: head.target, b: changeSet } : { workspace, a: changeSet })}>compare with ${head.target || "another one"}</a>`);
+  }
   return list;
 }
 
