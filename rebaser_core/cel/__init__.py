@@ -1,7 +1,7 @@
-"""Parses and analyses formulas of the Common Expression Language (CEL). `rebaser.dvu.cel` evaluates them.
+"""Parses and analyses formulas in the Common Expression Language (CEL). `rebaser.dvu.cel` evaluates them.
 
-`rebaser_core.definitions`, which checks requests, and the evaluator use this package. The module `formulas` needs the
-CEL library, which clients do not install, so this file does not import it.
+This package is used by the evaluator, and by `rebaser_core.definitions` to check requests. The module `formulas` needs
+the CEL library, which clients do not install, so this file does not import it.
 """
 
 from typing import Final

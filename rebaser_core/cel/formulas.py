@@ -15,11 +15,11 @@ from rebaser_core.cel import INVALID_FORMULA
 from rebaser_core.cel import syntax as cel_syntax
 from rebaser_core.errors import UnprocessableError
 
-MAX_LENGTH = 8192  # maximum characters of a formula; the parser itself refuses more than 32 nested levels
-MAX_ITERATIONS = 10_000  # maximum for all macros of one evaluation together; the CEL library enforces this limit
+MAX_LENGTH = 8192  # maximum number of characters in a formula; the parser itself refuses more than 32 nested levels
+MAX_ITERATIONS = 10_000  # maximum for all macros in one evaluation together; the CEL library enforces the limit
 CACHED = 4096  # maximum number of parsed formulas in memory
 
-NO_FORMULA = "the parameter expr must be the text of a formula"
+NO_FORMULA = "the parameter 'expr' must be the text of a formula"
 NAME_RULE = "a name consists of letters, digits and _, does not begin with a digit, and is not a reserved word"
 _NAME = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
 _RESERVED = re.compile(  # from the section "Syntax" of the CEL language definition (langdef.md in cel-spec)
@@ -33,14 +33,16 @@ _SHOWN_NAME = 80
 
 @dataclass(frozen=True, slots=True)
 class ParsedFormula:
-    """A valid formula: the analysis of its syntax, and its syntax tree as serialized by the CEL library."""
+    """A valid formula: the analysis of its syntax, and its syntax tree in the form in which the CEL library serializes
+    it."""
 
     syntax: cel_syntax.Syntax
     tree: bytes
     _checked: dict[tuple[str, ...], str] = field(default_factory=dict)  # the cached results of `wrong_names`
 
     def wrong_names(self, names: tuple[str, ...]) -> str:
-        """Return why the formula cannot be evaluated with inputs called `names`, or an empty text if it can."""
+        """Return the reason why the formula cannot be evaluated with inputs called `names`, or an empty text if it
+        can."""
         known = self._checked.get(names)
         if known is not None:
             return known
@@ -58,7 +60,7 @@ class ParsedFormula:
 
 @lru_cache(CACHED)
 def read(expression: str) -> ParsedFormula | str:
-    """Parse a formula. If the formula is invalid, return the reason as text. Either result is cached."""
+    """Parse a formula. If the formula is invalid, return the reason as text. The result is cached in both cases."""
     if len(expression) > MAX_LENGTH:
         return f"the formula is longer than {MAX_LENGTH} characters: divide it among several derived values"
     try:
@@ -78,8 +80,8 @@ def read(expression: str) -> ParsedFormula | str:
 
 
 def problem(expression: object, names: tuple[str, ...]) -> str:
-    """Return why a formula with inputs called `names` would fail for any values of these inputs, or an empty text if
-    the formula can succeed."""
+    """Return the reason why a formula with inputs called `names` fails for all values of these inputs, or an empty text
+    if the formula can succeed."""
     if not isinstance(expression, str):
         return NO_FORMULA
     formula = read(expression)
@@ -101,8 +103,8 @@ def is_name(text: str) -> bool:
 
 
 def reason(text: str) -> str:
-    """Return a message for users that is made from `text`, an error message of the CEL library, by removing status
-    words and excerpts of the formula."""
+    """Turn `text`, an error message from the CEL library, into a message for users, without status words and excerpts
+    of the formula."""
     if "recursion" in text:
         return "the formula is nested deeper than 32 levels: each operator of a chain adds a level, so use sum instead"
     if "Iteration budget" in text:

@@ -1,7 +1,7 @@
 """Analyses the syntax tree of a formula, which the CEL library serializes as `cel.expr.ParsedExpr` (syntax.proto).
 
 Invariant: text literals, comments and escapes are never mistaken for code, because nothing here reads the source text.
-The analysis is not recursive. The parser bounds the depth of the tree, and the length of the formula bounds its size.
+The analysis is not recursive. The parser limits the depth of the tree, and the length of the formula limits its size.
 """
 
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ _MESSAGE_NAME, _ENTRIES = 1, 2
 _MAP_KEY, _ENTRY_VALUE = 3, 4
 _ITER_VAR, _ITER_RANGE, _ACCU_VAR, _ACCU_INIT, _CONDITION, _STEP, _RESULT, _ITER_VAR2 = range(1, 9)
 
-_ACCUMULATOR = "@result"  # the variable in which macros collect their results; a user cannot write this name
+_ACCUMULATOR = "@result"  # the variable in which macros collect their results; this name is not valid in a formula
 _NAMESPACE = "math"  # `math.ceil(x)` is parsed as if `math` were the name of an input
 _OPTIONAL, _OF_OPTIONAL = "optional", frozenset({"of", "none", "ofNonZeroValue"})
 _CONSTANT, _STRING = 3, 6
 DIVIDE, REPLACE, JOIN = "_/_", "replace", "join"
 RENAMED = frozenset({DIVIDE, REPLACE})
-# Maps each function to the factor by which its result can be larger than its arguments. `%.1000f` produces about 1,300
-# digits, and each part of a split text takes about 40 bytes.
+# Maps each function to the maximum ratio of the size of its result to the size of its arguments. `%.1000f` produces
+# about 1,300 digits, and each part of a split text takes about 40 bytes.
 _COPIES = {
     **dict.fromkeys(("_+_", "lowerAscii", "upperAscii", "trim", "reverse", "substring", "charAt", JOIN, REPLACE), 1),
     "split": 40,
@@ -42,12 +42,12 @@ _Field = tuple[int, int, int]  # field number, and the offsets of the start and 
 class Syntax:
     """The result of analysing a formula.
 
-    `names` are the free names, in order of appearance. `copies` is the number of copies of their arguments that the
-    operators and literals outside of macros can make. `repeated` is this number for the parts of the formula that
-    macros repeat. `macros` is the number of macros. `times` is the factor by which the separators of `join` can
-    lengthen a text (0: unknown). `renamed` contains the byte offsets at which the names of the operators and functions
-    in `RENAMED` begin. `replaces`, `splits` and `messages` say whether the formula replaces text, splits text, or
-    builds protocol buffer messages.
+    `names` are the free names, in order of appearance. `copies` is the number of times that the operators and literals
+    outside of macros can copy their arguments. `repeated` is the same number for the parts of the formula that macros
+    repeat. `macros` is the number of macros. `times` is the factor by which the separators of `join` can lengthen a
+    text, or 0 if this factor is unknown. `renamed` contains the byte offsets at which the names of the operators and
+    functions in `RENAMED` begin. `replaces`, `splits` and `messages` say whether the formula replaces text, splits
+    text, or builds protocol buffer messages.
     """
 
     names: tuple[str, ...]
@@ -124,8 +124,8 @@ def read(data: bytes) -> Syntax:
 def _call(data: bytes, start: int, end: int) -> tuple[tuple[int, int], int, list[tuple[int, int]]]:
     """Return three facts about the call in `data[start:end]`.
 
-    They are the span of the function's name, the number of copies of its arguments that the function makes, and the
-    spans of the operands (target and arguments) that still have to be analysed.
+    They are the span of the function's name, the number of times that the function copies its arguments, and the spans
+    of the operands (target and arguments) that still have to be analysed.
     """
     parts = list(fields(data, start, end))
     function = next((a, b) for n, a, b in parts if n == _FUNCTION)

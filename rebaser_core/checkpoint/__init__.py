@@ -1,18 +1,18 @@
 """Writes the state of a change set to checkpoints, and reads it from them.
 
-Invariant: a checkpoint contains the state after one commit, even if later commits are folded while it is written. If
-the rest of the log is folded into the state from a checkpoint, the result is the same as without the checkpoint.
+Invariant: a checkpoint contains the state after one commit, even if later commits are folded while it is written.
+Folding the rest of the log into the state from a checkpoint gives the same result as folding the whole log.
 
-A checkpoint is a chain of parts: first the base, which has all rows, then deltas, each with the rows that changed or
-were removed since the part before. A commit names the newest part, which in turn names all parts before it. When the
-deltas have grown to half the size of the base, the next checkpoint is a new base.
+A checkpoint is a chain of parts: first the base, which contains all rows, and then deltas, each of which contains the
+rows that changed or were removed since the previous part. A commit refers to the newest part, which in turn refers to
+all earlier parts. Once the deltas have grown to half the size of the base, the next checkpoint is a new base.
 
 A part is an Arrow IPC file, or several if it is large (row numbers continue from file to file). It has one row for each
 value:
 
 - `id`: unique in a part.
 - `state`: `ok`, `stale`, `error`, `unset`, or `absent` for a value that does not exist. If `state` is null, the row
-  only provides an id to which other rows refer.
+  serves only as an id to which other rows refer.
 - `integer`, `double`, `boolean`, `text`, `json`: the value, in one of these columns. For the value null, all of them
   are null.
 - `error_code`, `error_message`, `error_origin`: why a value cannot be computed.
@@ -26,9 +26,10 @@ value:
 
 Batches without rows follow, with JSON in their metadata. Some contain outcomes of requests. The last batch of the
 newest part contains everything else that is stored. Dependents are not stored, because they can be computed from the
-definitions. The `checkpoint` of the state is not stored, because the commit that names it is written later.
+definitions. The `checkpoint` of the state is not stored, because the commit that refers to the checkpoint is written
+later.
 
-Version 2 lacks the column `edited` and the fields about it in the last batch. Servers that keep no history write this
+Version 2 lacks the column `edited` and the related fields in the last batch. Servers that keep no history write this
 version, so that servers of the previous release can read their checkpoints. A chain may contain parts of both versions.
 Version 1 was a single CBOR sequence; the module `v1` still reads it.
 
@@ -52,9 +53,9 @@ ARROW = b"ARROW1"
 class CheckpointReader(Protocol):
     """Reads one checkpoint, whose parts the caller provides.
 
-    The caller passes each of the parts `before`, in order, to `add`, then the newest part, and then calls `finish`. All
-    methods may run in any thread. They raise `UnprocessableError` if the bytes are not a complete checkpoint, and
-    `UnsupportedVersion` for a newer format.
+    `before` lists all parts except the newest one, in order. The caller passes the content of each of them to `add`,
+    then the content of the newest part, and then calls `finish`. All methods may run in any thread. They raise
+    `UnprocessableError` if the bytes are not a complete checkpoint, and `UnsupportedVersion` if its format is too new.
     """
 
     before: tuple[PartRef, ...]
@@ -64,17 +65,17 @@ class CheckpointReader(Protocol):
         ...
 
     def finish(self) -> tuple[ChangeSetState, Chain]:
-        """Return the state and the chain of parts from which it was read. The chain is empty if no delta can extend a
-        checkpoint of this format."""
+        """Return the state and the chain of parts from which it was read. The chain is empty if checkpoints of this
+        format cannot be extended by a delta."""
         ...
 
 
 def open_checkpoint(newest: bytes, address: str = "", ids: Collection[str] | None = None) -> CheckpointReader:
     """Return a reader of the checkpoint whose newest part has the content `newest` and the blob address `address`.
 
-    `ids` are the ids of the values that are needed; None stands for all values. If `ids` is given, the reader returns a
-    state that may lack all other values and has no outcomes. The roots of this state only show whether the change set
-    has any roots (see `selection`).
+    `ids` are the ids of the values that are needed, or None if all values are needed. If `ids` is given, the reader
+    returns a state without outcomes, which may lack all other values. Its roots only show whether the change set has
+    any roots (see `selection`).
     """
     if not newest.startswith(ARROW):
         return V1Reader()
@@ -89,7 +90,7 @@ def open_checkpoint(newest: bytes, address: str = "", ids: Collection[str] | Non
 
 def read_checkpoint(newest: bytes, before: Sequence[bytes] = ()) -> ChangeSetState:
     """Return the state in a checkpoint. `newest` is the content of its newest part, and `before` contains the contents
-    of all other parts, oldest first. Raise the errors of `CheckpointReader`."""
+    of all other parts, oldest first. Raise the same errors as `CheckpointReader`."""
     reader = open_checkpoint(newest)
     for data in (*before, newest):
         reader.add(data)

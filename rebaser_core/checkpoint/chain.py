@@ -15,8 +15,8 @@ class PartRef:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The parts of a checkpoint of the state at log sequence `last`, oldest first. If `base` is empty, there is no
-    checkpoint yet."""
+    """The parts, oldest first, of a checkpoint that contains the state at log sequence `last`. If `base` is empty,
+    there is no checkpoint yet."""
 
     last: int = 0
     base: tuple[PartRef, ...] = ()
@@ -29,7 +29,7 @@ class Chain:
 
     @property
     def newest(self) -> PartRef:
-        """The newest part, which names all other parts."""
+        """The newest part, which refers to all other parts."""
         return (self.base + self.deltas)[-1]
 
     @property

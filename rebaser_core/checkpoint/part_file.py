@@ -1,6 +1,6 @@
 """Reads the Arrow files of checkpoints, batch by batch.
 
-Invariant: every returned batch is validated, because other programs may have written the bytes.
+Invariant: every batch is validated before it is returned, because other programs may have written the bytes.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ class PartFile:
     def __init__(self, data: bytes) -> None:
         self.reader = _open(data)
         self._data = data
-        self._ids: Any = None  # a reader of only the column `id`; opened on first use
+        self._ids: Any = None  # a reader that reads only the column `id`; opened when it is first needed
         about = read_json((self.reader.schema.metadata or {}).get(schema.PART, b"null"))
         if type(about) is not dict or about.get("format") != schema.FORMAT:
             raise malformed("the blob is not a checkpoint")

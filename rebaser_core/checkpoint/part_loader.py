@@ -1,6 +1,6 @@
 """Loads the rows of a checkpoint's part into the columns of a state, one batch after another.
 
-Invariant: after `close`, the columns have the same content as if the values had been set, derived and removed one by
+Invariant: after `close`, the columns contain the same data as if the values had been set, derived and removed one by
 one.
 """
 
@@ -16,17 +16,17 @@ from rebaser_core.state.kinds import ABSENT, ERROR, OTHER, UNDEFINED
 from rebaser_core.updates import PATTERN_PREFIX
 from rebaser_core.values import Fault, Json
 
-REFERENCE = 255  # the state of a row that only provides an id to which other rows refer
+REFERENCE = 255  # the state of a row that serves only as an id to which other rows refer
 
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
     """Consecutive rows of a part, as arrays with one item for each row.
 
-    `kinds`, `bits` and `others` encode the values as `rebaser_core.state.kinds` describes. `faults` maps positions in
-    the batch to faults. `templates` contains indexes of `Columns.templates`, or -1 for a row without a definition.
-    `refs` contains the inputs of all rows, one row after another, as row numbers of the part. `edited` has the same
-    meaning as in `Columns`.
+    `kinds`, `bits` and `others` encode the values (see `rebaser_core.state.kinds`). `faults` maps positions in the
+    batch to faults. `templates` contains indexes of `Columns.templates`, or -1 for a row without a definition. `refs`
+    contains the inputs of all rows, one row after another, as row numbers of the part. `edited` has the same meaning as
+    in `Columns`.
     """
 
     ids: list[str]
@@ -69,7 +69,7 @@ class PartLoader:
             or batch.edited[bare].any()
             or not batch.faults.keys().isdisjoint(bare.tolist())
         ):
-            raise malformed("a row of the checkpoint that only names or removes an id has a value, definition or error")
+            raise malformed("a checkpoint row that only lists or removes an id has a value, definition or error")
         for position in bare.tolist():
             if batch.ids[position][0] == PATTERN_PREFIX:
                 columns.add_pattern(batch.ids[position])
@@ -84,7 +84,7 @@ class PartLoader:
         self._define(rows, batch)
 
     def _rows_of(self, ids: list[str]) -> NDArray[np.int32]:
-        """Return the row numbers of `ids` in the columns. Append a row for each new id."""
+        """Return the row numbers of `ids` in the columns, after appending a row for each new id."""
         columns, first = self._columns, self._columns.count
         if self._all_new:
             columns.extend(ids)
@@ -133,8 +133,8 @@ class PartLoader:
         columns.template[owners], columns.first_input[owners] = templates, at + np.cumsum(counts) - counts
 
     def close(self) -> None:
-        """Convert the inputs to row numbers of the columns, and free rows that are not needed. Raise
-        `UnprocessableError` if an id occurs twice, or if an input is not a row of the part."""
+        """Convert inputs from row numbers of the part to row numbers of the columns, and free rows that are not needed.
+        Raise `UnprocessableError` if an id occurs twice, or if an input is not a row of the part."""
         columns = self._columns
         rows = np.concatenate([np.zeros(0, np.int32), *self._rows])
         self._rows.clear()
@@ -151,7 +151,7 @@ class PartLoader:
         for candidates in (rows, dropped):
             unused = (columns.state[candidates] == ABSENT) & (columns.uses[candidates] == 0)
             for row in candidates[unused].tolist():
-                if columns.ids[row]:  # a row without an id is free already
+                if columns.ids[row]:  # a row without an id has already been freed
                     columns.release(row)
         columns.size = int(np.count_nonzero(columns.state[: columns.count]))
 

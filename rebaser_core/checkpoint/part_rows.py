@@ -20,10 +20,10 @@ from rebaser_core.state.kinds import ERROR, FALSE, FLOAT, INT, OTHER, TRUE
 class PartRows:
     """The rows of a part of a checkpoint.
 
-    They are the rows of `view` with the numbers `rows`, then a row for each removed id in `gone`, then a row for each
-    row number in `named`, whose id is needed because a definition refers to it. `count` is the number of all these
-    rows. `known` contains the templates of the columns. `version` is the version of the format. Inputs are not copied,
-    because their memory is never written again.
+    They are, in this order: the rows of `view` with the numbers `rows`, a row for each removed id in `gone`, and a row
+    for each row number in `named`, whose id is needed because a definition refers to it. `count` is the number of all
+    these rows. `known` contains the templates of the columns. `version` is the version of the format. Inputs are not
+    copied, because the memory that contains them is never overwritten.
     """
 
     def __init__(
@@ -152,8 +152,8 @@ class PartRows:
 def make_batch(
     columns: dict[str, Any], count: int, templates: NDArray[Any], definitions: pa.Array, version: int
 ) -> pa.RecordBatch:
-    """Return an Arrow batch with `columns`, in which missing columns are null. Columns that `version` of the format
-    does not have are left out."""
+    """Return an Arrow batch with `columns`, in which missing columns are null. Columns that do not exist in `version`
+    of the format are omitted."""
     fields = schema.SCHEMAS[version]
     template = columns.pop("definition", np.full(count, -1))
     columns["definition"] = pa.DictionaryArray.from_arrays(
@@ -173,8 +173,8 @@ def _names(
 ) -> tuple[list[str], NDArray[np.int64]]:
     """Return a list that contains the ids of a part, and the position of each row's id in this list.
 
-    The ids of the part are those of `rows`, then `gone`, then those of `named`. If the part has many rows and `named`
-    is empty, the list is a copy of all of `ids` and `gone`, because copying all ids at once takes as long as copying a
+    The rows of the part are `rows`, then the rows for `gone`, then `named`. If the part has many rows and `named` is
+    empty, the list is a copy of all of `ids` and `gone`, because copying all ids at once takes as long as copying a
     tenth of them one by one.
     """
     if len(named) or thresholds.now.copy_id_list_divisor * len(rows) < len(ids):

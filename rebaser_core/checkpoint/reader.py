@@ -75,7 +75,7 @@ class ChainReader:
             self._add_batch(file, number)
 
     def _count(self) -> int:
-        """Return how many rows of the current part have been read."""
+        """Return the number of rows of the current part that have been read so far."""
         return 0 if self._loader is None else self._loader.count
 
     def _add_batch(self, file: PartFile, number: int) -> None:
@@ -205,7 +205,7 @@ class ChainReader:
 
 
 class _Head:
-    """The JSON at the end of the newest part, with the facts about the state that are not in rows.
+    """The JSON at the end of the newest part, which contains everything about the state that is not in rows.
 
     Unknown fields are ignored, so a field that readers must not ignore needs a new version of the format.
     """
@@ -233,15 +233,15 @@ class _Head:
         self.weight, self.marks = _history(raw.get("history"))
         self.taken, self.protected = read_taken(raw.get("taken")), read_flag(raw.get("protected"))
         self.born_ms = natural(raw.get("bornMs", 0))
-        self.edited = self.untracked = self.last  # version 2 does not record them; `last` is an upper bound
+        self.edited = self.untracked = self.last  # version 2 does not record these sequences; `last` is an upper bound
         if file.version > schema.UNTRACKED_VERSION:
             self.edited, self.untracked = natural(raw.get("edited")), natural(raw.get("untracked"))
         self.branch = read_branch(raw.get("branch"), self.edited)
 
 
 def _history(raw: object) -> tuple[int, list[Mark]]:
-    """Return the weight of the log (bytes) and its marks. Checkpoints of earlier releases have neither; the result is
-    then 0 and an empty list."""
+    """Return the weight of the log (bytes) and its marks. For a checkpoint of an earlier release, which records
+    neither, return 0 and an empty list."""
     if raw is None:
         return 0, []
     weight, rows = listed(raw, 2)
@@ -261,8 +261,8 @@ def _parts(raw: object) -> tuple[PartRef, ...]:
 
 
 def _reading(read: Callable[[], T]) -> T:
-    """Return the result of `read`. Raise `UnprocessableError` (code `malformed`) in place of errors of pyarrow and
-    NumPy."""
+    """Return the result of `read`. If pyarrow or NumPy raises an error, raise `UnprocessableError` (code `malformed`)
+    instead."""
     try:
         return read()
     except RebaserError:

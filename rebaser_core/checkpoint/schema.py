@@ -1,5 +1,5 @@
 """Defines the columns of checkpoint parts, and reads and writes the JSON in them. The docstring of
-`rebaser_core.checkpoint` explains the meaning of the columns and of the JSON."""
+`rebaser_core.checkpoint` explains both."""
 
 import json
 from typing import Any
@@ -39,7 +39,7 @@ SCHEMA = _FIELDS.append(pa.field("edited", pa.int64()))
 SCHEMAS = {UNTRACKED_VERSION: _FIELDS, VERSION: SCHEMA}
 COLUMNS = {name: place for place, name in enumerate(SCHEMA.names)}
 
-# Keys of metadata: the metadata of the schema has `PART`; the metadata of batches without rows has the other keys.
+# The keys of metadata: the schema's metadata has the key `PART`; the metadata of batches without rows has the others.
 PART, OUTCOMES, DIGESTS, HEAD = b"rebaser", b"outcomes", b"digests", b"head"
 
 
@@ -59,10 +59,11 @@ def write_template(template: Template) -> str:
 
 
 def read_template(text: str) -> Template:
-    """Decode the output of `write_template`. Raise `UnprocessableError` if `text` is not such an output."""
+    """Decode a template that `write_template` has encoded as `text`. Raise `UnprocessableError` if `text` is not
+    valid."""
     raw = read_json(text.encode())
     if type(raw) is not dict or raw.keys() != {"function", "inputs", "params"}:
-        raise malformed("a definition in the checkpoint is not a map with the keys function, inputs and params")
+        raise malformed("a definition in the checkpoint is not a map with the keys 'function', 'inputs' and 'params'")
     function, counts, params = raw["function"], raw["inputs"], raw["params"]
     if type(function) is not str or type(counts) is not dict or type(params) is not dict:
         raise malformed("a definition in the checkpoint has a function, inputs or params of the wrong type")
@@ -91,7 +92,7 @@ def listed(item: object, exactly: int | None = None) -> list[Any]:
 
 
 def write_branch(branch: Branch) -> list[Any]:
-    """Return the state of a branch for the head of a checkpoint. The changes are not included; they are in a separate
+    """Return the state of a branch for the head of a checkpoint, without the branch's changes, which are in a separate
     blob."""
     origin, target = [branch.origin, branch.origin_sequence], [branch.target, branch.base]
     follows = [True] if branch.follows else []
@@ -99,11 +100,11 @@ def write_branch(branch: Branch) -> list[Any]:
 
 
 def read_branch(raw: object, edited: int) -> Branch | None:
-    """Decode the output of `write_branch`, or return None if `raw` is None.
+    """Decode a branch that `write_branch` has encoded as `raw`, or return None if `raw` is None.
 
-    `edited` is the log sequence of the newest commit with edits. Releases that could not rebase branches did not store
-    `Branch.own`; for their checkpoints, `edited` is used instead. Raise `UnprocessableError` if `raw` is malformed, and
-    `UnsupportedVersion` if the status is unknown.
+    `edited` is the log sequence of the newest commit with edits. It replaces `Branch.own` in checkpoints of releases
+    that could not yet rebase branches, because these did not store `Branch.own`. Raise `UnprocessableError` if `raw` is
+    malformed, and `UnsupportedVersion` if the status is unknown.
     """
     if raw is None:
         return None
@@ -115,9 +116,9 @@ def read_branch(raw: object, edited: int) -> Branch | None:
 
 
 def read_taken(raw: object) -> dict[str, int]:
-    """Check and return a map from the names of applied branches to the log sequences of the commits that applied them.
+    """Return `raw` as a map from the name of each applied branch to the log sequence of the commit that applied it.
 
-    Raise `UnprocessableError` if `raw` is not such a map. None stands for an empty map.
+    If `raw` is None, return an empty map. Raise `UnprocessableError` if it is anything but a valid map.
     """
     if raw is None:
         return {}

@@ -1,8 +1,9 @@
 """Reads a few values from a checkpoint, without decoding the other values.
 
 In each part, the ids of all rows are read, but only the rows of the wanted ids are decoded. The part is then loaded as
-if it contained only these rows and, for each of their inputs, a row that has only an id. Invariant: each wanted value
-equals the value that `ChainReader` returns.
+if it contained only these rows and, for each of their inputs, a row that has only an id.
+
+Invariant: each wanted value equals the value that `ChainReader` returns.
 """
 
 from collections.abc import Iterable
@@ -34,9 +35,11 @@ class SelectionReader(ChainReader):
         super().__init__(newest, address)
         self._is_base = PartFile(newest).layer == "base"
         self._wanted = pa.array(sorted(set(ids)), pa.string())
-        self._ids: list[pa.StringArray] = []  # the ids of all rows of the current part that have been read
-        self._read = 0  # the number of rows of the current part that have been read
-        self._found: list[tuple[NDArray[np.int64], RowBatch]] = []  # rows of wanted ids, with their positions
+        self._ids: list[pa.StringArray] = []  # the ids of all rows of the current part that have been read so far
+        self._read = 0  # the number of rows of the current part that have been read so far
+        self._found: list[
+            tuple[NDArray[np.int64], RowBatch]
+        ] = []  # the rows of wanted ids, with their positions in front
         if not len(self._wanted):
             self.before = ()
 

@@ -1,7 +1,8 @@
 """Reads checkpoints of version 1, which servers no longer write.
 
-A checkpoint of version 1 is a CBOR sequence (RFC 8742). It begins with a map, the header. Any number of parts follow,
-each an array whose first item is its kind. The last array states how many items of each kind the parts contain.
+A checkpoint of version 1 is a CBOR sequence (RFC 8742). It begins with a map, which is the header. Any number of parts
+follow, each of which is an array that begins with the part's kind. The last array contains the total number of items of
+each kind in the parts.
 """
 
 from io import BytesIO
@@ -46,7 +47,8 @@ class V1Reader:
         source = BytesIO(data)
         self._read_header(read_item(source, COMMIT_LIMITS))
         while not self._done:
-            # Most content is text, which the methods that read the columns check. They call `check_tree` for the rest.
+            # Most content is text. The methods that read the columns check the text, and call `check_tree` for the
+            # rest.
             kind, *columns = _list(read_unchecked(source, COMMIT_LIMITS), at_least=1)
             read = self._readers.get(kind) if type(kind) is str else None
             if read is None:
@@ -66,7 +68,7 @@ class V1Reader:
             raise UnsupportedVersion(f"the checkpoint has format {version}: read it with a newer release of Rebaser")
         state, applied = self._state, header.get("applied")
         state.last, state.covers = _natural(header.get("last")), _natural(header.get("covers"))
-        state.edited = state.untracked = state.last  # version 1 does not record them; `last` is an upper bound
+        state.edited = state.untracked = state.last  # version 1 lacks these sequences; `last` is an upper bound
         if applied is not None:
             stream, sequence = _list(applied, exactly=2)
             state.applied = Applied(_text(stream), _natural(sequence))
@@ -108,7 +110,7 @@ class V1Reader:
         return position, Derive(ids[position], texts[_text(function)], inputs, self._share(raw_params))
 
     def _share(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return an equal map that was read before, or `params` itself if no such map was read.
+        """Return an equal map that was read earlier, or `params` itself if there is none.
 
         Many values usually have the same formula, so sharing their params saves memory.
         """

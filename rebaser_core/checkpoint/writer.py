@@ -1,7 +1,7 @@
 """Writes checkpoints, which contain either the whole state or the changes since the previous checkpoint.
 
-Invariant: the cost is proportional to the number of written rows. The state must not change while these rows are
-copied. Copying takes a small part of the time.
+Invariant: the cost is proportional to the number of rows that are written. The state must not change while these rows
+are copied, which takes only a small part of the time.
 """
 
 from dataclasses import dataclass, replace
@@ -29,8 +29,9 @@ from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome, View
 class WrittenCheckpoint:
     """The blobs of a checkpoint that have to be stored.
 
-    `parts` are the contents of the new parts, oldest first. `chain` describes all parts; the new parts are at its end.
-    `changes` is the content of the blob with the changes of a branch; None if the change set is not a branch.
+    `parts` are the contents of the new parts, oldest first. `chain` describes all parts, and the new parts are at its
+    end. `changes` is the content of the blob that contains the changes of the branch, or None if the change set is not
+    a branch.
     """
 
     parts: list[bytes]
@@ -51,7 +52,7 @@ class CheckpointDraft:
     """
 
     def __init__(self, state: ChangeSetState, view: View, chain: Chain, *, tracked: bool = True) -> None:
-        assert state.last == view.sequence  # noqa: S101 - fields of both are combined, so both must be at one commit
+        assert state.last == view.sequence  # noqa: S101 - both are combined, so both must be at the same commit
         self._view = view
         self._columns = view.columns
         self._changes = view.columns.take_changes()
@@ -68,7 +69,7 @@ class CheckpointDraft:
         self._recompute = [[recompute.to_wire(), sequence] for recompute, sequence in state.recompute.items()]
         self._applied = [state.applied.stream, state.applied.sequence] if state.applied else None
         branch = state.branch
-        # If the chain still belongs to the parent, its parts have only outcomes of the parent's requests. So all
+        # If the chain still belongs to the parent, its parts contain only outcomes of the parent's requests, so all
         # outcomes of this change set have to be written.
         since = chain.last if branch is None or chain.last >= branch.birth else 0
         self._outcomes = [*_since(since, state.outcomes), *_since(since, state.redriven)]
@@ -89,8 +90,8 @@ class CheckpointDraft:
         self._values = view.columns.size
 
     def discard(self) -> None:
-        """Mark the changes as not yet written, so that the next checkpoint includes them. This must be called if the
-        checkpoint was not stored."""
+        """Mark the changes as not yet written, so that the next checkpoint includes them. The caller must call this if
+        the checkpoint was not stored."""
         self._columns.give_back(self._changes)
 
     def copy(self) -> None:
@@ -102,7 +103,7 @@ class CheckpointDraft:
             self._changed = [(id_, one) for id_, one in changed if one.contested or not one.is_level]
 
     def write(self) -> WrittenCheckpoint:
-        """Encode the checkpoint. The caller must have called `copy` before."""
+        """Encode the checkpoint. The caller must first have called `copy`."""
         view, rows = self._view, self._copied
         assert rows is not None  # noqa: S101 - the caller has called `copy`
         layer = "base" if self.is_base else "delta"
@@ -140,7 +141,7 @@ class CheckpointDraft:
         touched, gone = self._changes.touched, []
         roots = {id_ for id_, at in view.roots.items() if at > self.chain.last}
         for id_ in sorted(self._changes.gone | roots):
-            if id_ in index:  # the value exists again, or a definition names its id
+            if id_ in index:  # the value exists again, or a definition has it as an input
                 touched[index[id_]] = 1
             else:
                 gone.append(id_)
@@ -176,11 +177,11 @@ class CheckpointDraft:
 
 
 def _since(last: int, outcomes: dict[RequestId, RecordedOutcome]) -> list[RecordedOutcome]:
-    """Return the outcomes that were recorded after log sequence `last`. They are the last ones in `outcomes`.
+    """Return the outcomes that were recorded after log sequence `last`, which are at the end of `outcomes`.
 
-    Older parts may contain outcomes that the state has dropped since. A reader drops the oldest outcomes until the
-    recorded number remains. These are exactly the outcomes that the state has dropped, because an outcome never moves
-    back from `redriven` to `outcomes`.
+    Older parts may contain outcomes that the state has since dropped. A reader therefore drops the oldest outcomes
+    until as many remain as the head of the checkpoint says. These are exactly the outcomes that the state has dropped,
+    because an outcome never moves back from `redriven` to `outcomes`.
     """
     newer: list[RecordedOutcome] = []
     for outcome in reversed(outcomes.values()):

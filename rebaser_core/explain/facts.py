@@ -1,5 +1,5 @@
-"""Defines the facts about a change set that can be observed from outside: about its queue, task, log, branch and owner,
-the servers and the streams.
+"""Defines the facts about a change set that can be observed from outside: facts about its queue, task, log, branch and
+owner, about the servers, and about the streams.
 
 Invariant: facts are plain values, and all of them are gathered before reasons are derived from them. All ages and times
 are in seconds.
@@ -10,22 +10,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class OwnerFacts:
-    """The report of one server on one change set.
+    """One server's report on one change set.
 
     - `phase` is `loading`, `deciding`, `active`, `settling`, `releasing` or `rechecking` if the server owns the change
-      set, and `no_slot` if it has the task but no free slot. It is None if the server has neither the change set nor
-      its task.
+      set, and `no_slot` if it has the task but no free slot. It is None if the server neither owns the change set nor
+      has its task.
     - `idle` is the time since the server last decided a request, ended an update, or finished loading.
-    - `update` is `idle`, `owed` (due, but not begun), `running`, or `waiting` (for the next attempt, in `retry_in`).
-      `failures` is the number of attempts that failed in a row. `update_seconds` is the duration of the update so far,
-      and `done` is the number of values that it has updated, of `total` values.
-    - `stopping` is the reason why the server is giving up the change set; empty if it is not doing so.
+    - `update` is `idle`, `owed` (due, but not started), `running`, or `waiting` (for the next attempt, which begins in
+      `retry_in` seconds). `failures` is the number of consecutive failed attempts. `update_seconds` is how long the
+      update has been running, and `done` is how many of `total` values it has updated.
+    - `stopping` is the reason why the server is giving up the change set, or empty if it is not giving it up.
     - `deliveries` is the number of times that the task was delivered. If it is more than 1, an earlier owner ended
       without completing the task.
-    - `trouble_code`, `trouble` and `trouble_age` are the code, the text and the age of the newest failure because of
-      which the server could not continue to work on the change set. Without a recent failure, they are empty or 0.
-    - `rtt` is the time of the last round trip from the server to NATS. `skew` is the time by which the clock of the
-      server is ahead of the clock of this client.
+    - `trouble_code`, `trouble` and `trouble_age` are the code, the text and the age of the newest failure that kept the
+      server from working on the change set. If there was no recent failure, they are empty or 0.
+    - `rtt` is the duration of the last round trip from the server to NATS. `skew` is the time by which the server's
+      clock is ahead of this client's clock.
     """
 
     phase: str | None = None
@@ -50,8 +50,8 @@ class ServerFacts:
     """A server that has answered a ping.
 
     `trouble` is the reason why it is not `ready`. `spark` is the state of its Spark engine. `owned` is the number of
-    change sets that it owns, and `slots` the number that it can work on. `functions` are the names of its functions.
-    `about` is its report on the change set; None if its release is too old to send one.
+    change sets that it owns, and `slots` is the number that it can work on at the same time. `functions` are the names
+    of its functions. `about` is its report on the change set, or None if its release is too old to send such a report.
     """
 
     id: str
@@ -66,8 +66,8 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """The undecided requests of the change set: their number (`waiting`), the age of the first one (`oldest`), and the
-    maximum number of requests in the queue (`limit`; 0: no limit)."""
+    """The undecided requests of the change set: their number (`waiting`), the age of the oldest (`oldest`), and the
+    maximum number of requests in the queue (`limit`; 0 means no limit)."""
 
     waiting: int = 0
     oldest: float = 0.0
@@ -79,7 +79,7 @@ class TaskFacts:
     """The task of the change set.
 
     `delivered` says whether a server has received the task. `ahead` is the number of tasks before it that no server has
-    received yet. `ack_wait` is the time without a sign of life after which NATS delivers the task again.
+    received yet. `ack_wait` is the time after which NATS delivers the task again if the server stays silent.
     """
 
     age: float
@@ -110,11 +110,11 @@ class LogFacts:
     - `sequence`, `kind`, `covers` and `debt` have the same meaning as in `rebaser_core.commit`. `owner` is the server
       that wrote the commit.
     - `missing` are the functions that were missing on this server.
-    - `problem` is the reason why the commit cannot be read; empty if it can be. If it cannot be read, only `sequence`
-      and `age` are set.
-    - `checkpoint_problem` is the reason why the checkpoint that the commit names cannot be read; empty if there is no
-      such problem.
-    - `skew` is the time by which the clock of this server was ahead of the clock of NATS when it wrote the commit.
+    - `problem` is the reason why the commit cannot be read, or empty if it can be read. If it cannot be read, only
+      `sequence` and `age` are also set.
+    - `checkpoint_problem` is the reason why the checkpoint to which the commit refers cannot be read, or empty if it
+      can be read.
+    - `skew` is the time by which this server's clock was ahead of the NATS server's clock when it wrote the commit.
     """
 
     sequence: int
@@ -170,9 +170,9 @@ class StreamFacts:
 class ChangeSetFacts:
     """All facts about a change set. `log` is None if there is no commit, and `task` is None if there is no task.
 
-    `nats_problem` is the reason why JetStream did not answer; if it is not empty, all other facts except `servers` are
-    missing. `api_seconds` is the time of the slowest answer of JetStream. `rtt` is the time of a round trip from this
-    client to NATS.
+    `nats_problem` is the reason why JetStream did not answer, or empty if it did. If it is not empty, all other facts
+    except `servers` are missing. `api_seconds` is how long JetStream took for its slowest answer. `rtt` is the duration
+    of a round trip from this client to NATS.
     """
 
     workspace: str
@@ -190,7 +190,7 @@ class ChangeSetFacts:
 
     @property
     def owner(self) -> tuple[ServerFacts, OwnerFacts] | None:
-        """The server that has the task of the change set, and its report; None if no server has reported that it has
+        """The server that has the task of the change set, and its report, or None if no server has reported that it has
         the task."""
         for server in self.servers:
             if server.about is not None and server.about.phase is not None:
@@ -199,8 +199,8 @@ class ChangeSetFacts:
 
     @property
     def trouble(self) -> OwnerFacts | None:
-        """The report of the server with the newest failure of the change set; None if there was no failure, or if a
-        later commit shows that the change set has made progress since."""
+        """The report with the newest failure of the change set, or None if there was no failure, or if a later commit
+        shows that the change set has made progress since the failure."""
         known = [server.about for server in self.servers if server.about is not None and server.about.trouble]
         newest = min(known, key=lambda about: about.trouble_age, default=None)
         log = self.log

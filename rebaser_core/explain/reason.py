@@ -8,7 +8,7 @@ class WaitReason:
     """A reason why a change set waits, or a fact about it that is worth knowing.
 
     `code` identifies the reason for programs, `text` describes the situation, and `advice` says what will happen next
-    or what to do. If `waits` is false, nothing waits because of it, and it is reported only for information.
+    or what to do. If `waits` is false, nothing waits for this reason, which is reported only for information.
     """
 
     code: str

@@ -1,6 +1,7 @@
 """Derives the reasons why a change set waits from the facts about it, and adds advice to each reason.
 
-Invariant: the result is `quiet` only if no request waits and no update is due. A cause comes before its consequences.
+Invariant: the only reason is `quiet` only if no request waits and no update is due. A cause comes before its
+consequences.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from rebaser_core.explain import surroundings
 from rebaser_core.explain.facts import ChangeSetFacts, OwnerFacts, ServerFacts
 from rebaser_core.explain.reason import WaitReason, age, times
 
-STUCK = 10.0  # seconds after which an owner that has decided no request of its batch is reported as stuck
+STUCK = 10.0  # seconds after which an owner that decides no requests is reported as stuck
 LONG_UPDATE = 60.0  # seconds after which a running update is reported as possibly hanging
 QUIET, UPDATE = "quiet", "update"
 NEWER = "unsupported_version"  # the error code of a message that only a newer release can read
@@ -186,8 +187,8 @@ def _put_off(text: str) -> WaitReason:
 
 
 def _unowned(facts: ChangeSetFacts) -> Iterator[WaitReason]:
-    """Yield the reason why no server works on the change set, for instance that it has no task, or that no server has
-    received the task."""
+    """Yield the reason why no server is working on the change set. For instance, it may have no task, or no server may
+    have received the task."""
     if facts.owner is not None or not facts.servers or not facts.works:
         return
     task, about = facts.task, facts.trouble

@@ -1,14 +1,14 @@
-"""Derives reasons from the surroundings of a change set: from its streams, branch and dead letters, and from the
-network and the clocks."""
+"""Derives reasons from everything around a change set: its streams, branch and dead letters, the network, and the
+clocks."""
 
 from collections.abc import Iterator
 
 from rebaser_core.explain.facts import ChangeSetFacts
 from rebaser_core.explain.reason import WaitReason, age, times
 
-NEARLY_FULL = 95.0  # percent of a stream's limit from which a stream is reported as full
+NEARLY_FULL = 95.0  # percentage of its size limit from which a stream is reported as full
 SLOW_ANSWER = 1.0  # seconds from which an answer of NATS is reported as slow
-SKEW = 10.0  # seconds by which a clock may be wrong before this is reported
+SKEW = 10.0  # seconds; a clock that is off by more than this is reported
 REFUSED = "commit_refused"  # the error code if NATS did not store a commit of an owner
 
 

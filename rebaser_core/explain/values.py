@@ -1,8 +1,8 @@
 """Explains one value of a state: its definition and inputs, the values that depend on it, and why it is stale or in
 error.
 
-Invariant: the size of an explanation is bounded, even in a large change set, because inputs, dependents and the path
-are truncated. The counts of inputs and dependents are those before truncation.
+Invariant: the size of an explanation is bounded, even in a large change set, because the lists of inputs and dependents
+and the path are truncated. The counts of inputs and dependents include those that are cut off.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ class ValueInput:
     """An input of a definition. `name` is the name of the input, and `id` is the id of a value, or a pattern.
 
     `value` is None if the input is a pattern, or if the value does not exist. `matches` is the number of values that
-    match the pattern; None if the input is not a pattern.
+    match the pattern, or None if the input is not a pattern.
     """
 
     name: str
@@ -50,16 +50,16 @@ class ValueExplanation:
     """The explanation of one value.
 
     - `definition` is the update that recreates the value. `defined` is the log sequence of the commit that last defined
-      it, or 0 if that is unknown.
+      the value, or 0 if this commit is unknown.
     - `inputs` are the first inputs of the definition, and `input_count` is the number of all inputs. `dependents` are
       the ids of the first values whose definitions have this value as an input, and `dependent_count` is the number of
       all such values.
     - `why` is the reason for the state of the value, and `advice` says what to do.
-    - `origin` is the id of the value because of which this one is stale or in error: it changed, or it fails by itself.
-      It is empty if the value is neither stale nor in error. If the value is stale, `origin_commit` is the log sequence
-      of the change.
-    - `path` contains the ids from the value, through its inputs, to `origin`. If no path was found within the limits,
-      it contains only these two.
+    - `origin` is the id of the value that causes this value to be stale, because it changed, or to be in error, because
+      it fails itself. It is empty if this value is neither stale nor in error. If this value is stale, `origin_commit`
+      is the log sequence of the change.
+    - `path` contains the ids on a path from this value, through inputs, to `origin`. If no path was found within the
+      limits, it contains only the two ends.
     """
 
     id: str
@@ -105,11 +105,12 @@ def explain_value(state: "ChangeSetState", id_: str) -> ValueExplanation | None:
 
 
 def matching(state: "ChangeSetState", match: Match) -> list[str]:
-    """Return the ids of the values that `match`, an input of a value in `state`, matches.
+    """Return the ids of the values in `state` that match the pattern `match`, which must be an input of a value in
+    `state`.
 
     The caller must have called `state.stale()`.
     """
-    columns = state.cells.columns  # computing `stale` has merged the overlay into them
+    columns = state.cells.columns  # computing `stale` has merged the overlay into the columns
     if columns.patterns is None:
         return []
     return [columns.ids[row] for row in columns.patterns.rows(PATTERN_PREFIX + match.glob).tolist()]
@@ -200,7 +201,7 @@ class _Finder:
     def _path(self, id_: str, is_end: Callable[[str], bool], leads_on: Callable[[str], bool]) -> tuple[str, ...]:
         """Return the shortest path from `id_`, through inputs, to an id for which `is_end` is true.
 
-        `leads_on` is true for all ids between the two. Return an empty path if none is found within the limits.
+        `leads_on` is true for each id between the two ends. Return an empty path if no path is found within the limits.
         """
         came_from: dict[str, str] = {id_: ""}
         todo = [id_]
@@ -217,8 +218,8 @@ class _Finder:
         return ()
 
     def _input_ids(self, id_: str) -> Iterator[str]:
-        """Yield the ids of the inputs of `id_`. For a pattern, yield the ids that match the pattern. These include ids
-        of removed values, as long as the values that depend on them have not been updated."""
+        """Yield the ids of the inputs of `id_`. For a pattern, yield the ids that match the pattern. The result
+        includes ids of removed values, as long as the values that depend on them have not been updated."""
         definition = self._definition(id_)
         if definition is None:
             return

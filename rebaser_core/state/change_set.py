@@ -1,13 +1,14 @@
-"""Folds the commits of a change set into its state, which contains what later commits and readers need.
+"""Folds the commits of a change set into its state, which contains everything that later commits and readers need.
 
-A checkpoint stores the state, except for parts that can be computed from other parts or from the commit that names it.
+A checkpoint stores the state, except for parts that can be computed from other parts or from the commit that refers to
+the checkpoint.
 
 Invariant: the state changes only in `ChangeSetState.fold`, one commit at a time. Servers and readers use the same
 function. The cost of an update depends on the values that it touches, never on the size of the change set.
 
 Values are stored in columns (`rebaser_core.state.columns`). As long as a view is open, the columns do not change, so
-that another thread can read them. Commits that are folded meanwhile are written to an overlay (module `overlay`). Once
-the view is closed, each fold merges a part of the overlay into the columns.
+that another thread can read them. Commits that are folded in the meantime are written to an overlay (module `overlay`).
+Once the view is closed, each fold merges a part of the overlay into the columns.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -43,25 +44,25 @@ __all__ = ["REDRIVE_MEMORY_MS", "UNSET_CELL", "BrokenChain", "Cell", "ChangeSetS
 
 
 class BrokenChain(TransientError):  # noqa: N818 - it names a condition
-    """A commit does not follow the one before it. The state has to be loaded again from the newest checkpoint."""
+    """A commit does not follow the previous commit. The state has to be loaded again from the newest checkpoint."""
 
     default_code = "broken_chain"
 
 
 @record
 class RecordedOutcome:
-    """The outcome of a request, which is recorded so that the reply can be repeated."""
+    """The outcome of a request, which is recorded so that the same reply can be sent again."""
 
     decision: Decision
     commit: int  # the log sequence of the commit that contains the decision
     at_ms: int  # the Unix time of this commit
 
 
-# This is how much longer outcomes are kept if the request was sent again from the dead letters. So a dead letter is not
-# applied twice if it is sent again more than once.
+# How much longer an outcome is kept if the request was sent again from the dead letters. This keeps a dead letter from
+# being applied twice if it is sent again more than once.
 REDRIVE_MEMORY_MS = 31 * 24 * 3600 * 1000
 
-# Measured sizes in memory, to estimate the memory of a state.
+# Measured sizes in memory (bytes), from which the memory of a state is estimated.
 VALUE_BYTES = 258
 INPUT_BYTES = 24
 OUTCOME_BYTES = 600
@@ -70,7 +71,7 @@ OUTCOME_BYTES = 600
 class ChangeSetState:
     """The state of one change set after the commit at log sequence `last`.
 
-    Other modules must not change its attributes. The comments in `__init__` describe them. `covers` and `applied` have
+    Other modules must not change its attributes, which the comments in `__init__` describe. `covers` and `applied` have
     the same meaning as in `Commit`.
     """
 
@@ -80,23 +81,23 @@ class ChangeSetState:
         self.cells = Cells()  # all values by id
         # Maps each value whose dependents are not up to date to the log sequence of the last commit that changed it.
         self.roots: dict[str, int] = {}
-        # Maps each request for a recompute that is still due to the log sequence of the last commit that contains it.
+        # Maps each recompute that is still due to the log sequence of the last commit that requested it.
         self.recompute: dict[Recompute, int] = {}
         self.applied: Applied | None = None
-        self.outcomes: dict[RequestId, RecordedOutcome] = {}  # oldest first; without those in `redriven`
-        self.redriven: dict[RequestId, RecordedOutcome] = {}  # the same, for requests sent again from the dead letters
+        self.outcomes: dict[RequestId, RecordedOutcome] = {}  # oldest first; does not include those in `redriven`
+        self.redriven: dict[RequestId, RecordedOutcome] = {}  # outcomes of requests sent again from the dead letters
         # Attempts that have not succeeded yet. The key is the sequence of a request, `DVU_ATTEMPT` or `PULL_ATTEMPT`.
         self.attempts: dict[int, Attempt] = {}
-        self.checkpoint: CheckpointRef | None = None  # the newest checkpoint that a commit named
+        self.checkpoint: CheckpointRef | None = None  # the newest checkpoint to which a commit refers
         self.unknown: tuple[str, ...] = ()  # functions missing on the server of the newest commit; not in checkpoints
         self.edited = 0  # the log sequence of the newest commit with edits
-        # Checkpoints of earlier releases do not record which commit defined each value. Values from such a checkpoint
-        # have an `edited` of 0. They were defined at this log sequence or before.
+        # Checkpoints of earlier releases do not record which commit defined each value, so values from such a
+        # checkpoint have an `edited` of 0. They were defined at or before this log sequence.
         self.untracked = 0
-        self.marks: list[Mark] = []  # the checkpoints that commits have named, oldest first
+        self.marks: list[Mark] = []  # the checkpoints to which commits have referred, oldest first
         self.weight = 0  # bytes of the log, counted as in `Mark`
         self.branch: Branch | None = None  # None unless a request created, closed or deleted the change set
-        self.taken: dict[str, int] = {}  # maps the name of a branch to the sequence of the last commit that applied it
+        self.taken: dict[str, int] = {}  # maps each applied branch to the sequence of the last commit that applied it
         self.protected = False  # if true, only applied branches may edit the change set
         self.born_ms = 0  # Unix time of the commit that created the change set; 0 if no commit created it
 
@@ -114,7 +115,7 @@ class ChangeSetState:
 
     @property
     def memory(self) -> int:
-        """An estimate of the memory that this state takes, in bytes."""
+        """An estimate of the memory that this state uses, in bytes."""
         columns = self.cells.columns
         outcomes = len(self.outcomes) + len(self.redriven)
         texts = self.checkpoint.size if self.checkpoint is not None and columns.other else 0
@@ -127,11 +128,11 @@ class ChangeSetState:
         return sum(1 for owed in (self.roots, self.recompute) for sequence in owed.values() if sequence > covered)
 
     def recorded(self, request_id: RequestId) -> RecordedOutcome | None:
-        """Return the outcome of `request_id`, or None if the request is not decided or its outcome was dropped."""
+        """Return the outcome of the request `request_id`, or None if it is not decided or its outcome was dropped."""
         return self.outcomes.get(request_id) or self.redriven.get(request_id)
 
     def results(self) -> tuple[str, ...]:
-        """Return the addresses of the blobs that are needed to repeat the recorded replies."""
+        """Return the addresses of the blobs that are needed to send the recorded replies again."""
         recorded = [*self.outcomes.values(), *self.redriven.values()]
         return tuple([one.decision.result.address for one in recorded if one.decision.result is not None])
 
@@ -145,8 +146,8 @@ class ChangeSetState:
     def wakes(self, updates: Iterable[Update]) -> bool:
         """Return whether derived values have to be computed after `updates` are applied.
 
-        Removing a value that does not exist has no effect. The inputs of a `Derive` among `updates` are not searched,
-        because its own value has to be computed anyway.
+        Removing a value that does not exist has no effect. A `Derive` always counts, because its own value has to be
+        computed.
         """
         cells = self.cells
         return any(
@@ -157,7 +158,7 @@ class ChangeSetState:
     def view(self) -> "View":
         """Return a new view of the current state. The caller must `close` it, or use it as a context manager.
 
-        All open views must be of the same commit. Raise `RuntimeError` if a view of an older commit is open.
+        All open views must show the same commit. Raise `RuntimeError` if a view of an older commit is still open.
         """
         if self.pinned and not self.cells.overlay_empty:
             raise RuntimeError("a view of an older commit is still open; close it before a new one is opened")
@@ -166,17 +167,18 @@ class ChangeSetState:
 
     @property
     def pinned(self) -> bool:
-        """Whether a view is open, or a thread still reads a closed view."""
+        """Whether a view is open, or a thread is still reading a closed view."""
         return self.cells.pins > 0
 
     def merge_overlay(self, at_most: int) -> bool:
-        """Merge up to `at_most` values of the overlay into the columns. Return whether there are more."""
+        """Merge up to `at_most` values of the overlay into the columns. Return whether more values remain in the
+        overlay."""
         return self.cells.merge_overlay(at_most)
 
     def stale(self) -> set[str]:
         """Return the ids of the derived values that are not up to date.
 
-        The cost depends on the number of these ids, or, if a recompute is due, on the size of the change set.
+        The cost depends on the number of these ids or, if a recompute is due, on the size of the change set.
         """
         self._merge_all()
         if not self.recompute:
@@ -210,8 +212,7 @@ class ChangeSetState:
         return BranchStatus.OPEN if self.branch is None else self.branch.status
 
     def replaced_by(self, commit: Commit) -> bool:
-        """Return whether `commit` replaces this whole state, because it creates, deletes or restores the change
-        set."""
+        """Return whether `commit` replaces the whole state, because it creates, deletes or restores the change set."""
         marking = commit.marking
         return commit.kind is Kind.CREATE or (marking is not None and marking.deletes) or self._restored_by(commit)
 
@@ -220,10 +221,10 @@ class ChangeSetState:
         return opens and self.status is BranchStatus.DELETED
 
     def emptied(self) -> "ChangeSetState":
-        """Return a state without values, which this change set has after its deletion. Its log sequence is the same.
+        """Return the state without values that this change set has after its deletion, at the same log sequence.
 
-        The result contains the facts about the queue and the log, so that no request is decided twice and history
-        remains. It also contains the target and the origin, for readers.
+        The result keeps what is known about the queue and the log, so that no request is decided twice and the history
+        remains readable. For readers, it also keeps the target and the origin.
         """
         empty = ChangeSetState()
         empty._take_queue(self)
@@ -233,8 +234,9 @@ class ChangeSetState:
         return empty
 
     def restore(self, deleted: "ChangeSetState") -> None:
-        """Turn this state, which the change set had before its deletion, into its state after it is brought back. The
-        log sequence and the facts about the queue are taken from `deleted`, the state of the deleted change set."""
+        """Turn this state, which the change set had before its deletion, into the state that it has after it is
+        restored. The log sequence and what is known about the queue are taken from `deleted`, the state of the deleted
+        change set."""
         self._take_queue(deleted)
         self.branch = replace(self.branch or Branch(0), status=BranchStatus.OPEN)
 
@@ -251,8 +253,8 @@ class ChangeSetState:
         """Apply the commit at log sequence `sequence`, whose delta must be loaded. `weight` is the number of bytes that
         the commit adds to the log.
 
-        A `create` commit is folded into the state of the parent that it names, or into an empty state. If the commit
-        does not follow `last`, raise `BrokenChain` and change nothing.
+        A `create` commit is folded into the state of its parent or, if it has no parent, into an empty state. If the
+        commit does not follow `last`, raise `BrokenChain` and change nothing.
         """
         for _ in self.fold_in_steps(sequence, commit, weight):
             pass
@@ -283,7 +285,7 @@ class ChangeSetState:
         self._record(sequence, commit)
 
     def _begin(self, sequence: int, commit: Commit) -> None:
-        """Turn the state of the parent into the state of a new change set, which has its own queue and log."""
+        """Turn the parent's state into the state of a new change set, which has its own queue and log."""
         self.branch = Branch.of(sequence, commit.origin, commit.status, self.branch)
         self.edited, self.born_ms = sequence, commit.at_ms
         self.applied = self.checkpoint = None
@@ -294,13 +296,13 @@ class ChangeSetState:
             self.remember(RecordedOutcome(carried.decision, carried.commit, carried.at_ms))
 
     def skip(self, sequence: int) -> None:
-        """Move past the message at log sequence `sequence`, because it is not a commit."""
+        """Skip the message at log sequence `sequence`, because it is not a commit."""
         self.last = sequence
 
     def _apply_edits(self, sequence: int, commit: Commit) -> Iterator[None]:
         self.cells.merge_overlay(thresholds.now.overlay_merge_per_commit)
         apply, roots, branch, step = self.cells.apply, self.roots, self.branch, thresholds.now.fold_step
-        delta: Sequence[Any] = commit.delta  # it contains updates, because the commit is not of the kind `dvu`
+        delta: Sequence[Any] = commit.delta  # all of them are updates, because the commit is not of the kind `dvu`
         takes_over = branch.take if branch is not None and commit.kind is Kind.REPLAY else None
         for start in range(0, len(delta), step):
             if start:
@@ -318,7 +320,7 @@ class ChangeSetState:
             yield from branch.fold(sequence, commit, self.cells.edit_of, step)
         for recompute in commit.recompute:
             if recompute.function is None:
-                self.recompute.clear()  # this recompute concerns all functions, so it includes all earlier ones
+                self.recompute.clear()  # this recompute concerns all functions, so it includes all earlier recomputes
             self.recompute[recompute] = sequence
 
     def _apply_computed(self, commit: Commit) -> None:
@@ -373,7 +375,7 @@ class ChangeSetState:
             self._empty()
 
     def _empty(self) -> None:
-        """Remove all values, and all facts about them."""
+        """Remove all values and everything that is recorded about them."""
         self.cells, self.roots, self.recompute = Cells(), {}, {}
         self.edited = self.untracked = 0
         self.taken = {}

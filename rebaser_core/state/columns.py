@@ -2,9 +2,9 @@
 
 `refs` contains the inputs of all definitions as row numbers, one definition after another. The inputs of a row begin at
 `first_input[row]`, and the row's template says how many there are. `edges` (`rebaser_core.state.dependents`) leads from
-an input to the rows whose definitions name the input. It lists all of them, but may also list rows that named the input
-in the past. A caller that needs the exact result checks each row with `uses_input`. A pattern among the inputs also has
-a row, without a value (`rebaser_core.state.patterns.matches`).
+an input to the rows whose definitions use the input. It leads to all of these rows, but possibly also to rows that used
+the input in the past. A caller that needs the exact result checks each row with `uses_input`. A pattern among the
+inputs also has a row, without a value (`rebaser_core.state.patterns.matches`).
 """
 
 from typing import Any, ClassVar
@@ -25,16 +25,16 @@ from rebaser_core.values import Json
 class Columns(ValueColumns):
     """The values and definitions of a change set, in arrays with one item for each row.
 
-    In addition to the arrays of `ValueColumns`, there are these:
+    This class adds the following arrays to those of `ValueColumns`:
 
     - `template` (int32) is the index of the row's template in `templates`, or -1 for a row without a definition.
     - `first_input` (int64) is the position in `refs` at which the row's inputs begin.
-    - `uses` (int32) is the number of times that definitions name the row as an input.
-    - `edited` (int64) is the log sequence of the commit that last defined the row; 0 if that is unknown or there is no
-      value.
+    - `uses` (int32) is the number of times that the row occurs as an input in definitions.
+    - `edited` (int64) is the log sequence of the commit that last defined the row, or 0 if this commit is unknown or
+      the row has no value.
 
-    `definition_generation` is increased when a definition is added or removed. While it is the same, no definition
-    changes, and no input gets another row. `patterns` is None or empty if no input is a pattern.
+    `definition_generation` is increased when a definition is added or removed. As long as it stays the same, no
+    definition has changed, and no input has moved to another row. `patterns` is None or empty if no input is a pattern.
     """
 
     TYPES: ClassVar[dict[str, Any]] = ValueColumns.TYPES | {
@@ -66,23 +66,22 @@ class Columns(ValueColumns):
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def used(self, id_: str) -> int:
-        """Return the number of times that definitions name `id_` as an input."""
+        """Return the number of times that `id_` occurs as an input in definitions."""
         row = self.index.get(id_, -1)
         return self._uses[row] if row >= 0 else 0
 
     def inputs(self, row: int) -> list[int]:
-        """Return the rows of the inputs of the definition of `row`, in the order of the definition, with
-        repetitions."""
+        """Return the rows of the inputs of `row`'s definition, in the order of the definition, with repetitions."""
         template = self._template[row]
         at = self._first_input[row]
         return self._refs[at : at + self.templates.arity[template]].tolist() if template >= 0 else []
 
     def uses_input(self, row: int, input_row: int) -> bool:
-        """Return whether `input_row` is an input of the definition of `row`."""
+        """Return whether `input_row` is an input of `row`'s definition."""
         return input_row in self.inputs(row)
 
     def dependents(self, row: int) -> list[int]:
-        """Return the rows whose definitions name `row` as an input, without repetitions."""
+        """Return the rows whose definitions have `row` as an input, without repetitions."""
         return [user for user in dict.fromkeys(self._edges().candidates(row)) if self.uses_input(user, row)]
 
     def definition(self, row: int) -> Derive | None:
@@ -113,14 +112,15 @@ class Columns(ValueColumns):
     def input_places(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the positions in `refs` of the inputs of `rows`. All of these rows must have definitions.
 
-        The first array contains all positions, one row after another. The second array contains, for each of `rows`,
-        the index in the first array at which its positions begin, and the third array the number of its positions.
+        The first array contains all positions, one row after another. For each of `rows`, the second array contains the
+        index in the first array at which the row's positions begin, and the third array contains the number of these
+        positions.
         """
         return self.templates.input_places(self.template[rows], self.first_input[rows])
 
     def derived(self, functions: frozenset[str] | None = None) -> NDArray[np.intp]:
-        """Return the rows of all derived values, or only those whose function is one of `functions`. All rows are
-        searched."""
+        """Return the rows of all derived values or, if `functions` is given, only of those derived by one of
+        `functions`. All rows are searched."""
         template = self.template[: self.count]
         found = (template >= 0) & (self.state[: self.count] != ABSENT)
         if functions is not None:
@@ -189,7 +189,7 @@ class Columns(ValueColumns):
     def extend(self, ids: list[str]) -> None:
         """Add a row for each of `ids`. The caller must then call `add_pattern` for the patterns among `ids`.
 
-        Raise `ValueError` if an id has a row already or occurs twice.
+        Raise `ValueError` if an id already has a row or occurs twice.
         """
         first = self.count
         super().extend(ids)
@@ -220,7 +220,7 @@ class Columns(ValueColumns):
             if self.patterns is not None:
                 self.patterns.value_added(id_)
         elif self._template[row] >= 0:
-            self._uses[row] += 1  # so that the row is not released if its own definition names it as an input
+            self._uses[row] += 1  # keeps the row from being released if its own definition has it as an input
             self._undefine(row)
             self._uses[row] -= 1
         return row
@@ -251,8 +251,8 @@ class Columns(ValueColumns):
         return self.edges
 
     def compact(self) -> None:
-        """Rebuild `edges` and remove unused items from `refs`, if there are enough new edges or unused items. The cost
-        is proportional to the number of definitions."""
+        """Rebuild `edges` and remove unused items from `refs`, provided that there are enough new edges or unused
+        items. The cost is proportional to the number of definitions."""
         if not self.patterns:
             self.patterns = None
         if not self.edges.needs_rebuild and self.dead_refs <= max(

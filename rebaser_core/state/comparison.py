@@ -1,7 +1,7 @@
 """Finds the changes of a target since the base of a branch, by comparing the two states instead of reading commits.
 
-Undoing the changes of a branch gives the definitions that the target had at the base. The target has changed a
-definition since then if its current definition is a different one.
+Undoing the changes of a branch gives the definitions that the target had at the base. A definition has changed in the
+target since then if the target's current definition differs from that.
 """
 
 from collections.abc import Container, Iterator, Mapping
@@ -15,7 +15,7 @@ from rebaser_core.state.columns import Columns
 from rebaser_core.state.kinds import OTHER
 from rebaser_core.state.overlay import Cells
 
-SLOW = 100  # the maximum number of ids in a step in which definitions are compared one by one
+SLOW = 100  # the maximum number of ids in one step if their definitions are compared one by one
 
 
 def definitions_that_differ(
@@ -24,9 +24,9 @@ def definitions_that_differ(
     """Yield, in several parts, the definitions in `target` that differ from those at the base of `branch`.
 
     Each part maps ids to definitions in the target; None means that the value does not exist in the target. `changes`
-    are the changes of the branch. Until the generator ends, the caller must not fold an edit into the branch, but it
-    may fold computed values. For every `step` ids, the columns are compared first, to skip equal values without
-    definitions. The remaining ids are compared one by one.
+    are the changes of the branch. Until the generator ends, the caller must not fold an edit into the branch, but may
+    fold computed values. Ids are processed in steps of `step` ids. Each step first compares the columns to skip equal
+    values without definitions, and then compares the remaining ids one by one.
     """
     cells, theirs = branch.cells, target.cells
 
@@ -54,7 +54,7 @@ def _ids(columns: Columns, step: int) -> Iterator[list[str]]:
 def _doubtful(cells: Cells, changes: Container[str], theirs: Columns, rows: NDArray[np.intp]) -> list[str]:
     """Return the ids of those `rows` of the target whose definitions may differ from those at the base.
 
-    All other rows have no definition, and have the same value in the branch.
+    None of the other rows has a definition, and all of them have the same value in the branch.
     """
     mine = cells.columns
     index, ids, over = mine.index, [theirs.ids[row] for row in rows.tolist()], cells.overlaid

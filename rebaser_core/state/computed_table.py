@@ -18,7 +18,8 @@ from rebaser_core.values import Fault, Json
 
 @dataclass(frozen=True, slots=True)
 class RowIds(Sequence[str]):
-    """A sequence of the ids of `rows`. `ids` lists all ids by row; an id is looked up in it when it is accessed."""
+    """The ids of `rows`, as a sequence. `ids` lists the ids of all rows; an item is looked up there when it is
+    accessed."""
 
     ids: list[str]
     rows: NDArray[np.int32]
@@ -45,9 +46,9 @@ class RowIds(Sequence[str]):
 class ComputedTable(Sequence[Computed]):
     """The results of an update of derived values.
 
-    Result number i is that of the value `ids[i]`. It is either a value of the kind `kinds[i]`, which is stored as
-    `rebaser_core.state.kinds` describes, or the fault `faults[i]`, and then its kind is NULL. If the table was made
-    from `columns`, `rows` are the rows of the values there; both are None in a decoded table. Before the row of an id
+    Result number i belongs to the value `ids[i]`. It is either a value of the kind `kinds[i]` (see
+    `rebaser_core.state.kinds`), or the fault `faults[i]`, in which case its kind is NULL. If the table was made from
+    `columns`, `rows` are the values' rows in these columns; in a decoded table, both are None. Before the row of an id
     is freed, the id must be removed from the table with `filter`.
     """
 
@@ -63,7 +64,7 @@ class ComputedTable(Sequence[Computed]):
         return len(self.ids)
 
     def value(self, at: int) -> Json:
-        """Return the value at position `at`; None if the result is a fault."""
+        """Return the value at position `at`, or None if the result is a fault."""
         return decode_one(self.kinds, self.bits, self.others, at, CONSTANTS)
 
     @overload
@@ -84,7 +85,7 @@ class ComputedTable(Sequence[Computed]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 
-    __hash__ = None  # type: ignore[assignment] # a table is not hashable, as a list is not
+    __hash__ = None  # type: ignore[assignment] # like a list, a table is not hashable
 
     def filter(self, mask: NDArray[np.bool_]) -> "ComputedTable":
         """Return a table with only the results at the positions where `mask` is true."""

@@ -1,11 +1,12 @@
-"""Finds the dependents of a row, which are the rows whose definitions name it as an input.
+"""Finds the dependents of a row, which are the rows whose definitions have it as an input.
 
 Invariant: the edges of a row lead to all of its dependents. They may also lead to other rows, because the edges of a
 removed definition stay until the next `build`.
 
-`build` sorts the edges of all definitions. Then the dependents of row r are `targets[offsets[r]:offsets[r + 1]]`. Edges
-that are added later form a linked list for each row, newest first. The list begins at edge `head[r]` and continues at
-`next[edge]`, until this is -1. The dependent at the end of an edge is `appended[edge]`.
+`build` sorts the edges of all definitions, so that the dependents of row r are `targets[offsets[r]:offsets[r + 1]]`.
+Edges that are added later form a linked list for each row, newest first. The list begins with edge `head[r]`. The edge
+after `edge` is `next[edge]`, and -1 marks the end of the list. `appended[edge]` is the dependent to which the edge
+leads.
 """
 
 from collections.abc import Sequence
@@ -19,8 +20,8 @@ from rebaser_core import thresholds
 class Edges:
     """The edges from each row to its dependents.
 
-    `chained` is the number of edges that were added since the last `build`, and `dead_edges` the number of edges whose
-    definition was removed. If `stale` is true, edges are missing, and `build` must run before a lookup.
+    `chained` is the number of edges that were added since the last `build`, and `dead_edges` is the number of edges
+    whose definition was removed. If `stale` is true, edges are missing, and `build` must run before a lookup.
     """
 
     def __init__(self) -> None:
@@ -42,16 +43,17 @@ class Edges:
 
     @property
     def needs_rebuild(self) -> bool:
-        """Whether another `build` is worthwhile, because many edges were added or removed since the last one."""
+        """Whether it is time for another `build`, because edges are missing, or many were added or removed since the
+        last `build`."""
         return self.stale or self.chained + self.dead_edges > max(
             thresholds.now.dependents_rebuild_min_edges, len(self.targets) // 4
         )
 
     def add(self, row: int, inputs: Sequence[int]) -> None:
-        """Add edges from each of `inputs` to `row`, whose new definition names them."""
+        """Add an edge from each of `inputs` to `row`, whose new definition has these inputs."""
         if self.stale or not inputs:
             return
-        # If there are so many new edges, it is cheaper to drop all edges; the next lookup builds them again.
+        # With this many new edges, it is cheaper to drop all edges and let the next lookup build them again.
         if self.chained > max(thresholds.now.dependents_drop_min_edges, 2 * len(self.targets)):
             self.stale = True
             self._clear(64)

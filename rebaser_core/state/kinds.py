@@ -1,9 +1,9 @@
 """Defines how values are stored in the arrays `kinds` and `bits` and the map `others`, and decodes them.
 
 Invariant: `kinds` contains the kind of each value. If the value is a number, `bits` contains its 8 bytes, which are an
-integer or the bits of a double. Text, lists and maps are in `others`, by position. So a million numbers are stored in
-two arrays, never as objects. The order of the kinds must not change, because compiled code contains the numbers of the
-kinds up to FLOAT.
+integer or the bits of a double. Texts, lists and maps are in `others`, by position. This stores a million numbers in
+two arrays instead of a million objects. The order of the kinds must not change, because compiled code contains the
+numbers of the kinds up to FLOAT.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,8 @@ STATE_CODES: Final = {State.OK: OK, State.STALE: STALE, State.ERROR: ERROR, Stat
 
 # The kinds of a value. `rebaser.dvu.wire.column` adds further kinds after OTHER.
 NULL, FALSE, TRUE, INT, FLOAT, OTHER = range(6)
-CONSTANTS: Final[Mapping[int, bool | None]] = {NULL: None, FALSE: False, TRUE: True}  # the kinds that have one value
+# The kinds with only one possible value.
+CONSTANTS: Final[Mapping[int, bool | None]] = {NULL: None, FALSE: False, TRUE: True}
 
 UNDEFINED: Final = -1  # the template of a row without a definition
 
@@ -52,8 +53,8 @@ def decode_one(kinds: Kinds, bits: Bits, others: Mapping[int, T], at: int, const
 def decode(kinds: Kinds, bits: Bits, others: Mapping[int, T], constants: Mapping[int, T]) -> list[T]:
     """Return all values as a list.
 
-    `constants` maps each kind that has only one value to this value. `others` maps positions to the values that are
-    neither constants nor numbers.
+    `constants` maps each kind with only one possible value to this value. `others` maps positions to the values that
+    are neither constants nor numbers.
     """
     values: list[Any]
     if len(kinds) and (kinds == FLOAT).all():
@@ -73,7 +74,7 @@ def decode(kinds: Kinds, bits: Bits, others: Mapping[int, T], constants: Mapping
 
 
 def spread_numbers(kinds: Kinds, numbers: Bits) -> Bits:
-    """Return the array `bits` for `kinds`. `numbers` contains the items for those kinds that are numbers, in order.
+    """Return the array `bits` for `kinds`. `numbers` contains, in order, an item for each of `kinds` that is a number.
 
     Raise `ValueError` if `numbers` does not have exactly one item for each of these kinds.
     """

@@ -1,8 +1,8 @@
 """Provides all values of a change set by id, from columns and from an overlay.
 
 The overlay contains the changes that were made while open views pinned the columns. Invariant: callers see a single
-mapping, no matter whether a value is in the overlay or in the columns. An entry of the overlay hides the value in the
-columns, and an entry None means that the value was removed.
+mapping, no matter whether a value is in the overlay or in the columns. An overlay entry hides the value in the columns.
+If the entry is None, the value was removed.
 """
 
 from collections import Counter
@@ -52,9 +52,9 @@ class Cells(Mapping[str, Cell]):
         self.columns = Columns()
         self.pins = 0
         self._overlay: dict[str, Cell | None] = {}
-        self._extra_uses: dict[str, int] = {}  # maps ids to their number of uses as inputs, minus that in `columns`
+        self._extra_uses: dict[str, int] = {}  # maps ids to their number of uses as inputs, minus the uses in `columns`
         self._extra_size = 0  # the number of values, minus the number of values in `columns`
-        self._extra_errors = 0  # the number of values in state `error`, minus that in `columns`
+        self._extra_errors = 0  # the number of values in state `error`, minus the number of such values in `columns`
         self._patterns: GlobSet | None = None  # the patterns among the inputs of definitions in the overlay
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class Cells(Mapping[str, Cell]):
         return {name for name in self.columns.templates.functions if name not in known}
 
     def uses(self, function: str | None) -> bool:
-        """Return whether a value is or was derived by `function`, or by any function if `function` is None. The whole
+        """Return whether a value is or was derived by `function` or, if `function` is None, by any function. The whole
         overlay is searched."""
         known = self.columns.templates.functions
         if known if function is None else function in known:
@@ -205,7 +205,7 @@ class Cells(Mapping[str, Cell]):
         return any(used(name) + uses.get(name, 0) > 0 for name in self._names(id_))
 
     def _names(self, id_: str) -> list[str]:
-        """Return the inputs by which definitions can refer to `id_`: `id_` itself, and the keys of the patterns that
+        """Return the inputs through which a definition may use `id_`: `id_` itself, and the keys of the patterns that
         match `id_`."""
         names = [id_]
         if self.columns.patterns:
@@ -228,8 +228,8 @@ class Cells(Mapping[str, Cell]):
         return self._overlay.keys()
 
     def apply(self, update: Update, edited: int = 0) -> bool:
-        """Apply `update`, an edit of the commit at log sequence `edited`. Return false if it has no effect, because it
-        removes an id that does not exist."""
+        """Apply `update`, which belongs to the commit at log sequence `edited`. Return false if it has no effect,
+        because it removes an id that does not exist."""
         if self.pins or self._overlay:
             return self._write_overlay(update, edited)
         columns = self.columns
@@ -246,7 +246,7 @@ class Cells(Mapping[str, Cell]):
         return True
 
     def _write_overlay(self, update: Update, edited: int) -> bool:
-        """Apply an update to the overlay. The parameters and the result are the same as those of `apply`."""
+        """Apply an update to the overlay. The parameters and the result are the same as for `apply`."""
         id_ = update.id
         columns, overlaid, row = self.columns, None, -1
         if id_ in self._overlay:

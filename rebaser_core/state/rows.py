@@ -14,7 +14,7 @@ Row: TypeAlias = tuple[str, Json, State, Fault | None]  # the id, followed by th
 
 def all_rows(state: ChangeSetState) -> Iterator[Row]:
     """Yield the content of `state.values()` as rows, sorted by id. `state` must not have an open view."""
-    stale = state.stale()  # this also merges the overlay, so all values are in the columns
+    stale = state.stale()  # this also merges the overlay, so all values are then in the columns
     columns = state.cells.columns
     ids = sorted(map(columns.ids.__getitem__, columns.rows().tolist()))
     rows = np.fromiter(map(columns.index.__getitem__, ids), np.int64, len(ids))

@@ -48,7 +48,7 @@ def select_values(state: "ChangeSetState", match: str | None = None) -> dict[str
 def select_items(
     state: "ChangeSetState", match: str | None = None, *, after: str = "", limit: int | None = None
 ) -> list[Item]:
-    """Return the values, with ids and definitions, that `select_ids` selects by the same parameters."""
+    """Return the values whose ids `select_ids` returns for the same parameters, with their ids and definitions."""
     items: list[Item] = []
     stale = state.stale()
     for id_ in select_ids(state, match, after=after, limit=limit):

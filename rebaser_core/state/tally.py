@@ -14,11 +14,11 @@ FAILED_INPUT = "failed_input"  # the error code of a value that cannot be comput
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """The numbers of values in a change set, and some causes of errors.
+    """The number of values of a change set in each state, and some causes of errors.
 
-    `counts` maps each state to the number of values in it, which may be 0. `failing` is the number of values that fail
-    for another reason than a failed input. `causes` are the ids and faults of the first few of these values, sorted by
-    id.
+    `counts` maps each state to the number of values in this state, which may be 0. `failing` is the number of values
+    that fail for a reason other than a failed input. `causes` are the ids and faults of the first few of these values,
+    sorted by id.
     """
 
     counts: Mapping[State, int]

@@ -22,7 +22,7 @@ class Template:
 
     @property
     def arity(self) -> int:
-        """The number of input ids that a definition with this template has."""
+        """The number of input ids in a definition with this template."""
         return sum(abs(count) for _, count in self.inputs)
 
 
@@ -62,8 +62,8 @@ class Templates:
         return place
 
     def split(self, definition: Derive) -> tuple[int, list[str]]:
-        """Split a definition: return the position of its template, and its input ids. Patterns are listed as their
-        keys."""
+        """Split a definition into the position of its template and its input ids. A pattern is represented by its
+        key."""
         inputs: list[tuple[str, int]] = []
         ids: list[str] = []
         for name, source in definition.inputs.items():
@@ -81,12 +81,12 @@ class Templates:
     def input_places(
         self, template: NDArray[Any], first_input: NDArray[Any]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return the positions in `Columns.refs` of the inputs of definitions, given their `template` and
+        """Return the positions in `Columns.refs` of the inputs of definitions, given the definitions' `template` and
         `first_input`.
 
-        The first array contains all positions, one definition after another. The second array contains, for each
-        definition, the index in the first array at which its positions begin, and the third array the number of its
-        positions.
+        The first array contains all positions, one definition after another. For each definition, the second array
+        contains the index in the first array at which its positions begin, and the third array contains the number of
+        its positions.
         """
         counts = self.arity[template].astype(np.int64)
         starts = np.cumsum(counts) - counts

@@ -1,7 +1,8 @@
 """Stores the values of a change set in columns, with one row for each value.
 
-Invariant: a row belongs to an id as long as the id exists or a definition names it as an input. After that, the row is
-freed. The cost of an operation depends only on the rows that it changes, except when full columns are doubled in size.
+Invariant: a row belongs to an id as long as the id exists or a definition has it as an input; then the row is freed.
+The cost of an operation depends only on the rows that it changes, except when the columns are full and are doubled in
+size.
 """
 
 from collections.abc import Mapping
@@ -36,8 +37,9 @@ class ValueColumns:
 
     There are `count` rows, of which `size` have values. Each row has an item in `ids`, `state`, `kind` (both uint8) and
     `bits` (int64); `rebaser_core.state.kinds` describes the last three. `other` maps rows to texts, lists and maps, and
-    `faults` maps rows to faults. `index` maps an id to its row. `free` lists the rows that belong to no id. Since the
-    last `take_changes`, `touched` (uint8) is 1 for each row that changed, and `gone` contains the removed ids.
+    `faults` maps rows to faults. `index` maps an id to its row. `free` lists the rows that belong to no id. `touched`
+    (uint8) is 1 for each row that has changed since the last call of `take_changes`, and `gone` contains the ids that
+    were removed since then.
     """
 
     TYPES: ClassVar[dict[str, Any]] = {"state": np.uint8, "kind": np.uint8, "bits": np.int64, "touched": np.uint8}
@@ -67,7 +69,8 @@ class ValueColumns:
         self._views()
 
     def _views(self) -> None:
-        """Create memory views of the arrays. They are several times faster than arrays for single elements."""
+        """Create memory views of the arrays. Accessing a single element through a memory view is several times
+        faster."""
         self._state, self._kind, self._bits = self.state.data, self.kind.data, self.bits.data
         self._double = self.bits.view(np.float64).data
         self._touched = self.touched.data
@@ -93,7 +96,7 @@ class ValueColumns:
         return np.flatnonzero(self.state[: self.count])
 
     def extend(self, ids: list[str]) -> None:
-        """Add a row for each of `ids`. Raise `ValueError` if an id has a row already or occurs twice."""
+        """Add a row for each of `ids`. Raise `ValueError` if an id already has a row or occurs twice."""
         first, last = self.count, self.count + len(ids)
         if last > len(self.state):
             self._allot(max(last, 2 * len(self.state)))
@@ -101,10 +104,10 @@ class ValueColumns:
         self.ids += ids
         self.count = last
         if len(self.index) + len(self.free) != last:
-            raise ValueError("one of the ids has a row already or occurs twice")
+            raise ValueError("one of the ids already has a row or occurs twice")
 
     def _add(self, id_: str) -> int:
-        """Add a row for `id_`, which must not have one, and return the number of the row."""
+        """Add a row for `id_`, which must not have a row yet, and return the number of the row."""
         if self.free:
             row = self.free.pop()
             self.ids[row] = id_
@@ -177,7 +180,7 @@ class ValueColumns:
             self.state[row], self.faults[row] = ERROR, fault
 
     def take_changes(self) -> Changes:
-        """Return the changes since the last call of this method, and begin a new record of changes."""
+        """Return the changes since the last call of this method, and start a new record of changes."""
         changes = Changes(self.touched, self.gone)
         self.touched, self.gone = np.zeros(len(self.touched), np.uint8), set()
         self._touched = self.touched.data
@@ -185,6 +188,6 @@ class ValueColumns:
 
     def give_back(self, changes: Changes) -> None:
         """Add `changes` to the current record of changes, because the checkpoint that contains `changes` was not
-        stored. A row is marked as changed even if it belongs to another id now."""
+        stored. Each row is marked as changed, even if it now belongs to another id."""
         self.touched[: len(changes.touched)] |= changes.touched
         self.gone |= changes.gone

@@ -13,8 +13,9 @@ T = TypeVar("T")
 class View:
     """A `ChangeSetState` as it was when the view was opened.
 
-    `columns` contains all values and does not change until the view is closed. Other threads must read `columns` within
-    `run`. If such a thread still runs when the view is closed, the columns do not change until it ends.
+    `columns` contains all values and does not change until the view is closed. Other threads must read `columns` in a
+    function that they pass to `run`. If such a function is still running when the view is closed, the columns do not
+    change until it ends.
     """
 
     def __init__(
@@ -28,8 +29,8 @@ class View:
         self.columns = cells.columns
         self._cells = cells
         self._open = True
-        self._users: list[None] = []  # one item for each thread within `run`; `append` and `pop` are atomic
-        self._pin = [None]  # only one thread can pop this item; that thread unpins the columns
+        self._users: list[None] = []  # one item for each thread that is executing `run`; `append` and `pop` are atomic
+        self._pin = [None]  # only one thread can pop this item, and that thread unpins the columns
 
     def __enter__(self) -> Self:
         return self
@@ -54,7 +55,7 @@ class View:
         if the view is closed."""
         self._users.append(None)
         try:
-            # This check must come after `append`, because `close` clears `_open` before it checks `_users`.
+            # This check must come after `append`, because `close` clears `_open` first and then checks `_users`.
             if not self._open:
                 raise RuntimeError("the view is closed; open a new one")
             return function(*args)

@@ -125,8 +125,8 @@ def test_what_comes_out(expression: str, inputs: dict[str, Json], result: Json) 
         ("duration('1s')", {}, "failed", "type duration"),
         ("[type(1)]", {}, "failed", "type type"),
         ("google.protobuf.Int32Value{value: 3}", {}, "failed", "messages"),
-        (None, {}, "failed", "the parameter expr must"),
-        (7, {}, "failed", "the parameter expr must"),
+        (None, {}, "failed", "the parameter 'expr' must"),
+        (7, {}, "failed", "the parameter 'expr' must"),
     ],
 )
 def test_a_fault_says_why(expression: Any, inputs: dict[str, Json], code: str, message: str) -> None:

@@ -22,7 +22,7 @@ check = partial(check_definition, formulas=True)
         (Derive("t", "sum", {"v": "a"}, {"zzz": 1}), "'t': sum has no parameter 'zzz'; it has none"),
         (Derive("t", "if", {"cond": "a"}), "'t': if has no input 'cond'; did you mean condition?"),
         (Derive("t", "by_id", {"a": ("a", "b")}), "'t': by_id needs a pattern among its inputs"),
-        (Derive("t", "cel", {"a": "a"}), "'t': the parameter expr must be the text of a formula"),
+        (Derive("t", "cel", {"a": "a"}), "'t': the parameter 'expr' must be the text of a formula"),
         (Derive("t", "cel", {"a": "a"}, {"expr": "a + b"}), "'t': the formula names 'b', which is not an input"),
         (Derive("t", "cel", {"a/b": "a"}, {"expr": "1"}), "'t': input name 'a/b' cannot be used in a formula"),
         (Derive("t", "cel", {"a": "a"}, {"expr": "a *"}), "'t': line 1, column 4: Syntax error"),

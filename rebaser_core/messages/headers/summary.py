@@ -1,7 +1,7 @@
 """Writes and reads the header `X-Summary` of commits, for overviews of change sets.
 
-Its text is `errors=<number> owner=<server>`; either part may be missing. The id of the server is percent-encoded, and
-is missing if it is too long. Readers ignore parts that they do not know. Commits of older releases have no such
+The header has the form `errors=<number> owner=<server>`; either part may be missing. The server's id is
+percent-encoded, and is omitted if it is too long. Readers ignore unknown parts. Commits of older releases lack this
 header.
 """
 
@@ -10,14 +10,14 @@ from urllib.parse import quote, unquote
 
 from rebaser_core.encoding.envelope import SUMMARY, Headers
 
-MAX_OWNER = 200  # characters of the encoded id of a server, so that the header takes at most 256 bytes
+MAX_OWNER = 200  # maximum characters of an encoded server id; this limits the header to 256 bytes
 
 
 class Summary(NamedTuple):
-    """What the newest commit says about its change set.
+    """The summary of a change set in the header of its newest commit.
 
-    - `owner`: the id of the server that stored the commit; empty if the header does not tell.
-    - `errors`: the number of values whose newest result is an error; None if the header does not tell.
+    `owner` is the id of the server that stored the commit, or empty if the header does not contain the id. `errors` is
+    the number of values whose newest result is an error, or None if the header does not contain this number.
     """
 
     owner: str = ""
@@ -32,7 +32,8 @@ def write_summary(owner: str, errors: int | None) -> str:
 
 
 def read_summary(headers: Headers | None) -> Summary:
-    """Return what the header says. A damaged part counts as missing, because overviews are of use without it."""
+    """Return the summary in the header. A damaged part is treated as missing, because an overview is useful even
+    without it."""
     parts = dict([part.partition("=")[::2] for part in (headers or {}).get(SUMMARY, "").split(" ")])
     errors, owner = parts.get("errors", ""), parts.get("owner", "")
     known = errors.isascii() and errors.isdigit() and len(errors) <= 19

@@ -1,9 +1,9 @@
 """Checks whether an id matches a glob pattern, and finds all globs in a set that match an id.
 
-A segment is the part of an id or a glob between two slashes.
+A segment is a part of an id or a glob between slashes.
 
-Invariant: the time of a lookup does not depend on the number of globs in the set, but only on the number of globs whose
-first segments match the id. The time for one glob grows at most with the square of the length of the id.
+Invariant: the time of a lookup does not depend on the total number of globs in the set, but only on the number of globs
+whose first segments match the id. The time for one glob grows at most with the square of the id's length.
 """
 
 import re
@@ -17,13 +17,14 @@ Matcher: TypeAlias = Callable[[str], object]
 
 @lru_cache(1024)
 def matcher(glob: str) -> Matcher:
-    """Return a function that tells whether an id matches `glob`. It returns None if the id does not match.
+    """Return a function that takes an id. The function returns a match object if the id matches `glob`, and otherwise
+    None.
 
     In `glob`, `*` matches zero or more characters except `/`. Two or more asterisks also match `/`.
     """
-    # In the regular expression, the match of a wildcard ends at the first occurrence of the text that follows the
-    # wildcard. Later occurrences do not have to be tried, because the next wildcard can match the text up to them. So
-    # no position is tried twice, and a glob with many wildcards does not take exponential time.
+    # In the regular expression, a wildcard matches only up to the first occurrence of the text that follows it. Later
+    # occurrences need not be tried, because the next wildcard can match everything up to them. No position is thus
+    # tried twice, which keeps a glob with many wildcards from taking exponential time.
     pieces = [[re.escape(text) for text in piece.split("*")] for piece in re.split(r"\*\*+", glob)]
     *_, last = pieces
     bound = [head + "".join([f"(?>[^/]*?{text})" for text in more]) for head, *more in pieces]
@@ -36,8 +37,8 @@ def matcher(glob: str) -> Matcher:
 
 
 class _Affixes(Generic[T]):
-    """A map whose keys are globs with at least one wildcard. It is indexed by the text before the first and after the
-    last wildcard of each glob."""
+    """A map whose keys are globs with at least one wildcard. Its index consists of the text before the first and the
+    text after the last wildcard of each glob."""
 
     def __init__(self) -> None:
         self._sizes: dict[tuple[int, int], int] = {}

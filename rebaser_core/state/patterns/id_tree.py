@@ -1,8 +1,8 @@
-"""Finds the ids that match a glob, with a tree of ids. The levels of the tree are the parts of ids between slashes.
+"""Finds the ids that match a glob, with a tree of ids whose levels are the parts of the ids between slashes.
 
-Invariant: the time of a search depends on the number of ids that match, and, if the glob contains `**`, on the number
-of ids that match its part before the first `**`. The tree contains an id only if a glob that was passed to `cover` may
-match the first part of the id.
+Invariant: the time of a search depends on the number of ids that match and, if the glob contains `**`, on the number of
+ids that match the part of the glob before the first `**`. The tree contains an id only if a glob that was passed to
+`cover` may match the first part of the id.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -10,15 +10,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from rebaser_core import thresholds
 from rebaser_core.state.patterns.globs import matcher
 
-_Folders = dict[str, str | dict[str, None]]  # a single member is stored as text: a dict needs four times the memory
+_Folders = dict[str, str | dict[str, None]]  # a single member is stored as text, as a dict needs four times the memory
 
 
 class IdTree:
     """A set of ids that finds all of its ids that match a glob.
 
     A folder is the part of an id up to and including one of its slashes, or the empty string for the root. `_leaves`
-    maps a folder to its ids, and `_inner` maps a folder to its inner folders. `_heads` are the first folders of the ids
-    that the tree contains; None stands for all folders.
+    maps a folder to its ids, and `_inner` maps a folder to its inner folders. The tree contains the ids whose first
+    folder is in `_heads`, or all ids if `_heads` is None.
     """
 
     def __init__(self) -> None:
@@ -28,8 +28,8 @@ class IdTree:
         self._scans = 0
 
     def cover(self, globs: Iterable[str], ids: Callable[[], Iterable[str]]) -> None:
-        """Make sure that the tree contains all ids that `globs` may match, from now on. `ids` returns all existing
-        ids."""
+        """Make sure that, from now on, the tree contains all ids that may match one of `globs`. `ids` returns all
+        existing ids."""
         if self._heads is None:
             return
         heads = {head for glob in globs if (head := _head(glob)) not in self._heads}
@@ -47,7 +47,7 @@ class IdTree:
         return self._heads is None or id_[: id_.find("/") + 1] in self._heads
 
     def add(self, id_: str) -> None:
-        """Add the new id `id_`, if one of the globs passed to `cover` may match it."""
+        """Add the new id `id_` if it may match one of the globs that were passed to `cover`."""
         if self._holds(id_):
             self._take_in((id_,))
 
@@ -128,7 +128,7 @@ def _all(folders: _Folders, folder: str) -> Collection[str]:
 
 
 def _put(folders: _Folders, folder: str, member: str) -> bool:
-    """Add `member` to `folder`. Return whether it is the first member."""
+    """Add `member` to `folder`. Return whether it is the only member."""
     members = folders.get(folder)
     if members is None:
         folders[folder] = member
@@ -156,7 +156,8 @@ def _parent(folder: str) -> str:
 
 
 def _head(glob: str) -> str | None:
-    """Return the first folder of all ids that match `glob`, or None if these ids may have different first folders."""
+    """Return the first folder that all ids matching `glob` have in common, or None if their first folders may
+    differ."""
     literal, run, _ = glob.partition("*")
     end = literal.find("/") + 1
     return literal[:end] if end or not run or not ("/" in glob or "**" in glob) else None

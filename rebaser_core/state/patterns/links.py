@@ -1,7 +1,8 @@
-"""Stores links from rows to the patterns that match their ids. The links are in arrays, for compiled code.
+"""Stores links from rows to the patterns that match their ids, in arrays that compiled code can read.
 
-Invariant: the links of a value's row lead to exactly those patterns that match its id. A row without a value leads to
-no pattern. Links to a removed pattern stay until `clear`. Until then, its item in `pattern_row` is -1.
+Invariant: the links of a row with a value lead to exactly those patterns that match the value's id. A row without a
+value leads to no pattern. Links to a removed pattern stay until `clear`; until then, the pattern's item in
+`pattern_row` is -1.
 """
 
 from collections.abc import Iterable
@@ -14,7 +15,7 @@ from rebaser_core import thresholds
 
 
 class PatternLinks:
-    """The patterns that match the value in each row, as a linked list for each row.
+    """For each row, a linked list of the patterns that match the value in the row.
 
     Patterns are numbered in the order of `add`, and no number is used twice before `clear`. `first_link[row]` is the
     number of the first link of a row. It is 0 if no pattern matches the value in the row, and `-n - 1` for the row of
@@ -37,7 +38,7 @@ class PatternLinks:
 
     @classmethod
     def empty(cls) -> "PatternLinks":
-        """Return links that have no patterns, and whose `first_link` is empty."""
+        """Return links without any patterns, in which `first_link` is empty."""
         links = cls()
         links.first_link = links.first_link[:0]
         return links
@@ -50,9 +51,9 @@ class PatternLinks:
             np.zeros(16, np.int64),
         )
         self.link_pattern, self.next_link = np.zeros(16, np.int32), np.zeros(16, np.int32)
-        self._patterns, self._links = 0, 1  # the number of the next pattern and link; 0 stands for no link
+        self._patterns, self._links = 0, 1  # the numbers of the next pattern and of the next link; 0 means no link
         self._number: dict[int, int] = {}  # maps the row of a pattern to its number
-        self._known: dict[tuple[int, int], int] = {}  # maps a next link and a pattern to the link that has both
+        self._known: dict[tuple[int, int], int] = {}  # maps a pair of next link and pattern to the link with both
         self.linked = self.dead = 0
 
     @property
@@ -62,7 +63,7 @@ class PatternLinks:
 
     @property
     def needs_rebuild(self) -> bool:
-        """Whether so many links are unused that all links should be built again."""
+        """Whether all links should be built again, because too many of them are unused."""
         return max(self.dead, self._links) > 2 * self.linked + thresholds.now.pattern_links_max_excess
 
     def reserve(self, rows: int) -> None:
@@ -70,7 +71,7 @@ class PatternLinks:
         self.first_link = _grown(self.first_link, rows)
 
     def add(self, row: int) -> bool:
-        """Add the pattern in `row`, without links to it. Return false if it has been added before."""
+        """Add the pattern in `row`, without any links. Return false if it was already added."""
         if row in self._number:
             return False
         number = self._number[row] = self._patterns

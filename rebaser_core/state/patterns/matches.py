@@ -2,12 +2,12 @@
 definitions.
 
 A pattern has a row in `Columns` under its key, which is `updates.PATTERN_PREFIX` followed by its glob. This row never
-has a value. Its dependents are the definitions with the pattern as an input. The inputs of such a definition contain
-only the row of the pattern. The planner of updates uses this module to find the values that the pattern matches.
+has a value, and its dependents are the definitions that have the pattern as an input. The inputs of such a definition
+include only the pattern's row; the planner of updates uses this module to find the values that match the pattern.
 
 Invariant: the cost of writing a value depends on the number of patterns that match it, but not on the number of values
-that these patterns match. The first lookup of a pattern caches the rows that it matches. Values that are added or
-removed later are recorded, and merged into the cached rows by the next lookup.
+that these patterns match. The first lookup of a pattern caches the rows that match the pattern. When matching values
+are added or removed later, this is recorded, and the next lookup updates the cached rows.
 """
 
 from bisect import bisect_left
@@ -29,8 +29,8 @@ from rebaser_core.updates import PATTERN_PREFIX
 class PatternMatches:
     """The patterns among the inputs in one `Columns`. The object is false if there are no patterns.
 
-    `generation` is increased when a value is added or removed; after the first lookup, only if a pattern matches the
-    value. So as long as `generation` stays the same, every pattern matches the same values.
+    `generation` is increased when a value is added or removed (after the first lookup, only if a pattern matches the
+    value). As long as `generation` stays the same, every pattern matches the same values.
     """
 
     def __init__(self, columns: ValueColumns) -> None:
@@ -38,7 +38,7 @@ class PatternMatches:
         self._patterns = GlobSet()
         self._ids: IdTree | None = None  # None until the first lookup
         self._links = PatternLinks()
-        self._new: dict[str, None] = {}  # the keys of patterns whose values have no links to them yet
+        self._new: dict[str, None] = {}  # the keys of patterns to which the matching values are not linked yet
         self._cache: dict[str, _Matched] = {}
         self._cached_rows = 0
         self.generation = 0
@@ -174,12 +174,12 @@ class _Matched:
 
 
 def _with_changes(columns: ValueColumns, matched: _Matched) -> NDArray[np.int32]:
-    """Return the rows that a pattern matches now, according to the result of an earlier lookup and the changes since
+    """Return the rows that a pattern matches now, computed from the result of an earlier lookup and the changes since
     then."""
     ids = columns.ids
     rows = matched.rows
     if matched.removed:
-        rows = rows[np.isin(rows, list(matched.removed), invert=True)]  # the other rows still have the same ids
+        rows = rows[np.isin(rows, list(matched.removed), invert=True)]  # the ids of the remaining rows have not changed
     added = sorted(matched.added)
     positions = [bisect_left(rows, id_, key=ids.__getitem__) for id_ in added]
     return np.insert(rows, positions, [columns.index[id_] for id_ in added])
