@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from rebaser.change_set.lifecycle import Dvu, Phase
 from rebaser.change_set.owner import Owner
 from rebaser.runtime.progress import Progress
-from rebaser.snapshot import Census
+from rebaser.snapshot import PUT_OFF, Census
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import DvuProgress
 
@@ -39,7 +39,7 @@ def take_census(owners: Collection[Owner], slow_updates: Iterable[DvuProgress]) 
     logs = [owner.commits for owner in owners if owner.commits is not None]
     return Census(
         phases=Counter(state.phase.value for state in states),
-        updates=Counter(state.update_state for state in states),
+        updates=Counter(PUT_OFF if state.is_put_off else state.update_state for state in states),
         slow_updates=tuple(slow_updates),
         debt_age=max((log.debt.age() for log in logs), default=0.0),
         values=sum(len(log.state.cells) for log in logs),

@@ -7,6 +7,7 @@ loop running.
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import anyio
@@ -21,6 +22,7 @@ from rebaser.change_set.owner import Owner
 from rebaser.gc.schedule import CollectionSchedule
 from rebaser.owner_view import describe_owner, running_updates, take_census
 from rebaser.runtime.context import Context
+from rebaser.runtime.context_view import view_context
 from rebaser.runtime.garbage import FrozenGarbage
 from rebaser.runtime.progress import ProgressReporter
 from rebaser.runtime.slots import SlotCount
@@ -110,34 +112,15 @@ class Server:
 
     def snapshot(self) -> Snapshot:
         """Return the state of this server without the state of its owners, which `census` returns."""
-        context, settings = self._context, self._context.settings
-        away, rtt = context.connection.away_and_rtt()
-        return Snapshot(
-            server_id=settings.server_id,
-            stage=self._stage,
-            ack_wait=settings.ack_wait,
-            ping_interval=settings.ping_interval,
-            nats_away=away,
-            nats_rtt=rtt,
-            clock_ahead=context.stream_watch.clock_ahead,
-            progress_silent=context.now() - self._kept_alive_at,
-            missing=context.stream_watch.problem,
-            trouble=context.health.current(context.now()),
-            losses=tuple(context.stream_watch.losses),
-            spark=context.engine.state,
-            durability=settings.durability,
+        return replace(
+            view_context(self._context, self._stage),
+            progress_silent=self._context.now() - self._kept_alive_at,
             slots=self._slot_total(),
             slots_used=self._slots_taken,
             owned=len(self._owners),
             sweeper=self._sweeper.pinned,
             sweep=self._sweeper.seen,
-            streams=context.stream_watch.usage(),
-            oldest_request_age=context.stream_watch.oldest_request_age(),
-            tasks_waiting=context.stream_watch.tasks[0],
-            tasks_in_hand=context.stream_watch.tasks[1],
             tasks_held=len(self._held),
-            deletes_queued=context.deleter.queued,
-            spark_load=context.engine.load,
         )
 
     def census(self) -> Census:

@@ -11,27 +11,31 @@ from typing import Literal, Protocol
 from rebaser_core.messages import DvuProgress
 
 STREAMS = ("requests", "tasks", "sweep", "commits", "dlq", "blobs")
+PUT_OFF = "put_off"  # the state of an update that waits because it killed or hung servers
 Stage = Literal["connecting", "starting", "serving", "draining"]
 
 
 @dataclass(frozen=True, slots=True)
 class StreamUsage:
     """The usage of a stream. `full` is the used share (0 to 1) of the limit that is closest to being reached; 0 if the
-    stream has no limit."""
+    stream has no limit. `copies_behind` is the number of its copies that are offline or have not caught up."""
 
     messages: int
     bytes: int
     full: float
+    copies_behind: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
     """The result of the last sweep. `at` is the time of the sweep in Unix seconds. `waiting` is the number of change
-    sets with queued requests, and `owing` the number of change sets whose update is due."""
+    sets with queued requests, and `owing` the number of change sets whose update is due. `oldest_debt` is the age of
+    the oldest of these updates in seconds, as far as the sweeper knows it."""
 
     at: float
     waiting: int
     owing: int
+    oldest_debt: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,8 @@ class Snapshot:
     - `stage`: `connecting` until there is a first connection to NATS, `starting` until tasks are pulled, `draining`
       from SIGTERM on.
     - `nats_away`: how long there has been no connection; 0 while there is one. `nats_rtt`: the last round trip.
+      `nats_version`: the version of nats-server; empty before the first connection. `nats_calls`: the number of calls
+      of the JetStream API in flight.
     - `clock_ahead`: how far the clock of the server was ahead of the clock of NATS at the last check; negative if it
       was behind.
     - `progress_silent`: the time since the loop that sends progress acks last began a round.
@@ -62,6 +68,8 @@ class Snapshot:
     ping_interval: float
     nats_away: float = 0.0
     nats_rtt: float = 0.0
+    nats_version: str = ""
+    nats_calls: int = 0
     clock_ahead: float = 0.0
     progress_silent: float = 0.0
     missing: str = ""

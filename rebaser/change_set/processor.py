@@ -296,9 +296,8 @@ class Processor:
                 done.append(message.stream_sequence)
         if not room:
             await self._context.connection.flush()
-        feeds.requests_answered(messages[: len(answers)])
-        if self._commits.spans is not None:
-            self._commits.spans.answered(sequence)
+        spans = self._commits.spans
+        feeds.requests_answered(messages[: len(answers)], () if spans is None else spans.answered(sequence))
         self._context.deleter.add(done)
         self.answered = messages[len(answers) - 1].stream_sequence
         return dead

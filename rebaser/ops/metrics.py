@@ -6,9 +6,11 @@ from typing import Any
 from prometheus_client import ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
 from rebaser.telemetry.catalogue import Family
+from rebaser.telemetry.instruments import Sample
 
 _process = ProcessCollector(registry=None)
 
@@ -36,10 +38,17 @@ def _metric(family: Family) -> Any:
         histogram = HistogramMetricFamily(family.name, family.meaning, labels=family.label_names)
         bounds = [*map(floatToGoString, family.bounds), "+Inf"]
         for sample in family.samples:
-            histogram.add_metric(sample.labels, list(zip(bounds, sample.buckets, strict=True)), sample.value)
+            histogram.add_metric(sample.labels, list(_buckets(bounds, sample)), sample.value)
         return histogram
     make = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
     metric = make(family.name, family.meaning, labels=family.label_names)
     for sample in family.samples:
         metric.add_metric(sample.labels, sample.value)
     return metric
+
+
+def _buckets(bounds: Sequence[str], sample: Sample) -> Iterator[Any]:
+    """Yield the buckets with their exemplars, which only the OpenMetrics format shows."""
+    for at, (bound, count) in enumerate(zip(bounds, sample.buckets, strict=True)):
+        found = sample.exemplars.get(at)
+        yield bound, count, None if found is None else Exemplar({"trace_id": found.trace_id}, found.value, found.at)

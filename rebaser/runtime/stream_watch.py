@@ -235,7 +235,7 @@ def _missing(parts: list[str]) -> TransientError:
 def _usage(info: StreamInfo) -> StreamUsage:
     used = ((info.messages, info.config.get("max_msgs")), (info.bytes, info.config.get("max_bytes")))
     full = max((value / limit for value, limit in used if isinstance(limit, int) and limit > 0), default=0.0)
-    return StreamUsage(info.messages, info.bytes, full)
+    return StreamUsage(info.messages, info.bytes, full, info.copies_behind)
 
 
 def _first_age(info: StreamInfo) -> float:

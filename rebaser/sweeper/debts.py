@@ -10,6 +10,7 @@ from anyio import lowlevel
 from rebaser.change_set.known_functions import any_available, load_functions
 from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
 from rebaser_core.commit import BranchStatus
+from rebaser_core.encoding.envelope import COVERS
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.messages import read_protected, read_status_after, read_sweep_headers, read_unknown
 from rebaser_core.record import record
@@ -34,6 +35,10 @@ class DebtTracker:
     `closed` maps the name (`ws.cs`) of each closed change set to its newest commit. It omits change sets that are
     protected or that were closed when they were created. `newest_ns` is the time at which the newest commit of all
     change sets was stored (Unix ns).
+
+    `owing_since` maps the name of each change set whose update is due to the time (Unix ns) since which it is due, as
+    far as the headers tell: it is the time of the oldest known commit since the last update or since this tracker
+    began, so the update may be due for longer.
     """
 
     def __init__(self, js: JetStream, subjects: Subjects) -> None:
@@ -45,6 +50,8 @@ class DebtTracker:
         self._names: set[str] = set()
         self.closed: dict[str, ClosedSince] = {}
         self.newest_ns = 0
+        self.owing_since: dict[str, int] = {}
+        self._covered: dict[str, str] = {}  # maps the same names to the header `X-Covers` of their newest commit
 
     async def read(self) -> set[str]:
         """Return the change sets that need an owner, as `ws.cs`.
@@ -55,7 +62,7 @@ class DebtTracker:
         info = await self._js.stream_info(self._subjects.commits_stream)
         if info.created != self._created or info.last_sequence < self._read:
             self._created, self._read, self._names, self.closed = info.created, 0, set(), {}
-            self.newest_ns = 0
+            self.newest_ns, self.owing_since, self._covered = 0, {}, {}
         if info.messages and info.last_sequence > self._read:
             await self._read_to(info.last_sequence)
         return self._names
@@ -95,7 +102,17 @@ class DebtTracker:
             self.closed[name] = ClosedSince(message.stream_sequence, message.timestamp_ns)
         else:
             self.closed.pop(name, None)
+        self._record_debt(name, debt, message)
         if debt or any_available(read_unknown(headers)):
             self._names.add(name)
         else:
             self._names.discard(name)
+
+    def _record_debt(self, name: str, debt: int, message: Message) -> None:
+        if not debt:
+            self.owing_since.pop(name, None)
+            self._covered.pop(name, None)
+            return
+        covered = (message.headers or {}).get(COVERS, "")
+        if self._covered.get(name) != covered:  # an update has covered older edits, and newer ones are due
+            self._covered[name], self.owing_since[name] = covered, message.timestamp_ns

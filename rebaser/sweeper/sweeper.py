@@ -113,7 +113,9 @@ class Sweeper:
         waiting = await self._names(subjects.requests_stream, f"{subjects.root}.requests.", "")
         has_unroutable = not all(map(is_key, waiting))
         owing = await self._debts.read()
-        self.seen = Sweep(time.time(), len(waiting), len(owing))
+        now, since = time.time(), min(self._debts.owing_since.values(), default=0)
+        oldest = max(now - since / 1e9, 0.0) if since else 0.0
+        self.seen = Sweep(now, len(waiting), len(owing), oldest)
         if not waiting and not owing:
             return 0
         tasks = await self._names(subjects.tasks_stream, f"{subjects.root}.tasks.", ".process")

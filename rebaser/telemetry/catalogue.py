@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rebaser import __version__
-from rebaser.snapshot import STREAMS, Census, Snapshot
+from rebaser.snapshot import PUT_OFF, STREAMS, Census, Snapshot
 from rebaser.telemetry.events import EVENTS
 from rebaser.telemetry.instruments import Counter, Histogram, Labels, Sample, combinations
 from rebaser_core.commit import Outcome
@@ -29,7 +29,7 @@ RESETS = ("missed", "full", "silent", "reconnected", OTHER)
 JOB_RESULTS = ("done", "failed", "late", "worker_died", "session_lost", "stopped")
 LANES = ("small", "large")
 PHASES = ("loading", "active", "settling", "releasing", "rechecking")
-UPDATE_STATES = ("idle", "owed", "running", "waiting")
+UPDATE_STATES = ("idle", "owed", "running", "waiting", PUT_OFF)
 LEVELS = ("info", "warning", "error")
 
 FAST = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -40,7 +40,10 @@ COUNTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 @dataclass(frozen=True, slots=True)
 class Gauge:
     """A metric that reports a current state. `read` returns its value or, if the metric has labels, a mapping from the
-    labels of each series to its value. The value of a series that is not in the mapping is 0."""
+    labels of each series to its value. The value of a series that is not in the mapping is 0.
+
+    If a label has no listed values, the metric has only the series in the mapping.
+    """
 
     name: str
     meaning: str
@@ -51,7 +54,8 @@ class Gauge:
     def samples(self, snapshot: Snapshot, census: Census) -> list[Sample]:
         found = self.read(snapshot, census)
         values: Mapping[Labels, float] = found if isinstance(found, Mapping) else {(): found}
-        return [Sample(labels, values.get(labels, 0.0)) for labels in combinations(self.labels)]
+        listed = combinations(self.labels) if all(self.labels.values()) else values
+        return [Sample(labels, values.get(labels, 0.0)) for labels in listed]
 
 
 # -- counters and histograms -------------------------------------------------------------------------------------------
@@ -202,9 +206,11 @@ def _gauge(
 GAUGES = (
     _gauge(
         "build_info",
-        "Always 1. The labels are the versions of Rebaser and Python.",
-        lambda _, __: dict.fromkeys(combinations(_BUILD), 1.0),
-        **(_BUILD := {"version": (__version__,), "python": (platform.python_version(),)}),
+        "Always 1. The labels are the versions of Rebaser, Python and nats-server.",
+        lambda seen, _: {(__version__, platform.python_version(), seen.nats_version): 1.0},
+        version=(__version__,),
+        python=(platform.python_version(),),
+        nats=(),
     ),
     _gauge("ready", "Whether the server pulls tasks.", lambda seen, _: seen.stage == "serving"),
     _gauge("draining", "Whether the server is shutting down.", lambda seen, _: seen.stage == "draining"),
@@ -267,6 +273,9 @@ GAUGES = (
     ),
     _gauge("nats_rtt_seconds", "Duration of the last round trip to NATS.", lambda seen, _: seen.nats_rtt),
     _gauge(
+        "nats_api_in_flight", "Calls of the JetStream API in flight, of at most 256.", lambda seen, _: seen.nats_calls
+    ),
+    _gauge(
         "clock_ahead_seconds",
         "Time by which the clock of the server is ahead of the clock of NATS. It is negative if the clock is behind.",
         lambda seen, _: seen.clock_ahead,
@@ -277,6 +286,12 @@ GAUGES = (
         "stream_full_ratio",
         "The used share of the stream limit that is closest to being reached.",
         _streams("full"),
+        stream=STREAMS,
+    ),
+    _gauge(
+        "stream_copies_behind",
+        "Copies of a stream that are offline or have not caught up.",
+        _streams("copies_behind"),
         stream=STREAMS,
     ),
     _gauge(
@@ -305,6 +320,12 @@ GAUGES = (
         "change_sets_in_debt",
         "Change sets whose update was due at the last sweep; 0 on servers other than the sweeper.",
         lambda seen, _: seen.sweep.owing if seen.sweep else 0.0,
+    ),
+    _gauge(
+        "oldest_debt_age_seconds",
+        "The minimum age, at the last sweep, of the oldest update that was due, whether or not a server owns its change"
+        " set; 0 on servers other than the sweeper.",
+        lambda seen, _: seen.sweep.oldest_debt if seen.sweep else 0.0,
     ),
 )
 INSTRUMENTS = (

@@ -70,10 +70,11 @@ def requests_decided(batch: DecidedBatch) -> None:
         REQUESTS_REPEATED.add(repeated)
 
 
-def requests_answered(messages: Sequence[Message]) -> None:
+def requests_answered(messages: Sequence[Message], traced: Sequence[tuple[int, str]] = ()) -> None:
     """Record the time until the answers to `messages` were handed to NATS or, for dead requests, until the decisions
-    were appended to the log."""
-    REQUEST_SECONDS.observe_ages(time.time_ns(), [message.timestamp_ns for message in messages])
+    were appended to the log. For each of the messages whose trace is recorded, `traced` has the time at which it was
+    stored and the id of the trace."""
+    REQUEST_SECONDS.observe_ages(time.time_ns(), [message.timestamp_ns for message in messages], traced)
 
 
 def commit_appended(began: float, commit: Commit, inline: int, blobs: int, log: Any) -> None:

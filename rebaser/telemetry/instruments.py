@@ -6,21 +6,32 @@ event would not count that event.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
+from typing import NamedTuple
 
 Labels = tuple[str, ...]
 NANOS = 1_000_000_000
 
 
+class Exemplar(NamedTuple):
+    """An observation that belongs to a recorded trace: its value, and its time in Unix seconds."""
+
+    trace_id: str
+    value: float
+    at: float
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One series of a metric. `value` is the value of a counter or gauge, or the sum of a histogram's observations.
-    `buckets` has the cumulative counts of a histogram; the last count includes all observations."""
+    `buckets` has the cumulative counts of a histogram; the last count includes all observations.
+    `exemplars` has the newest exemplar of each bucket that has one, by the index of the bucket."""
 
     labels: Labels
     value: float
     buckets: tuple[int, ...] = ()
+    exemplars: Mapping[int, Exemplar] = field(default_factory=dict)
 
 
 class Counter:
@@ -54,12 +65,13 @@ class Histogram:
         self._counts = {one: [0] * (len(bounds) + 1) for one in combinations(labels)}
         self._sums = dict.fromkeys(self._counts, 0.0)
         self._bounds_ns = [round(bound * NANOS) for bound in bounds]
+        self._exemplars: dict[int, Exemplar] = {}
 
     def observe(self, value: float, *labels: str) -> None:
         self._counts[labels][bisect_left(self.bounds, value)] += 1
         self._sums[labels] += value
 
-    def observe_ages(self, now: int, stored: Iterable[int]) -> None:
+    def observe_ages(self, now: int, stored: Iterable[int], traced: Iterable[tuple[int, str]] = ()) -> None:
         """Observe, in seconds, the age of each time in `stored`. All times are Unix times in nanoseconds. A stored time
         may be after `now`, because clocks differ; it counts as an age of 0.
 
@@ -74,6 +86,9 @@ class Histogram:
             else:
                 counts[0] += 1
         self._sums[()] += total / NANOS
+        for at, trace_id in traced:
+            age = max(now - at, 0)
+            self._exemplars[bisect_left(bounds, age)] = Exemplar(trace_id, age / NANOS, now / NANOS)
 
     def samples(self) -> Iterator[Sample]:
         for labels, counts in self._counts.items():
@@ -81,7 +96,7 @@ class Histogram:
             for count in counts:
                 total += count
                 cumulative.append(total)
-            yield Sample(labels, self._sums[labels], tuple(cumulative))
+            yield Sample(labels, self._sums[labels], tuple(cumulative), dict(self._exemplars))
 
 
 def combinations(labels: Mapping[str, Sequence[str]]) -> Iterator[Labels]:

@@ -74,12 +74,11 @@ class ChangeSetSpans:
         span = self._batch.spans.get(message.stream_sequence)
         return {} if span is None else trace_headers(position(span))
 
-    def answered(self, commit: int) -> None:
+    def answered(self, commit: int) -> list[tuple[int, str]]:
         """Record the spans of the batch, whose answers have been sent. `commit` is the log sequence of the commit with
-        its decisions."""
+        its decisions. Return the time at which each recorded request was stored (Unix ns), and the id of its trace."""
         batch, self._batch = self._batch, None
-        if batch is not None:
-            batch.record(commit)
+        return [] if batch is None else batch.record(commit)
 
     # -- commits ---------------------------------------------------------------------------------------------------
 
@@ -200,12 +199,14 @@ class _Batch:
             return []
         return [span for one in self._decided if (span := self.spans.get(one.sequence)) is not None]
 
-    def record(self, commit: int) -> None:
-        """Record the spans. Begin a trace for each request that was slow and has no trace."""
+    def record(self, commit: int) -> list[tuple[int, str]]:
+        """Record the spans, and return what `ChangeSetSpans.answered` returns. Begin a trace for each request that was
+        slow and has no trace."""
         now, append = time.time_ns(), self.append
+        recorded: list[tuple[int, str]] = []
         # The first message is the oldest: if it is not slow, none is.
         if not self.spans and not self._maker.is_slow(now - self._messages[0].timestamp_ns):
-            return
+            return recorded
         if append is not None:
             append.record()
         for message, (decision, earlier) in zip(self._messages, self._answers, strict=False):
@@ -227,3 +228,6 @@ class _Batch:
             if decision.outcome in (Outcome.ERROR, Outcome.DEAD):
                 span.set_status(Status(StatusCode.ERROR, decision.code))
             span.end(now)
+            if is_sampled(span):
+                recorded.append((message.timestamp_ns, f"{span.get_span_context().trace_id:032x}"))
+        return recorded

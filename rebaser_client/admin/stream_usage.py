@@ -152,12 +152,11 @@ def _status(answer: Mapping[str, Any], newest: MessageCost | None) -> StreamStat
     used = [
         100 * value / limit for value, limit in ((info.messages, max_messages), (info.bytes, max_bytes)) if limit > 0
     ]
-    peers = (answer.get("cluster") or {}).get("replicas") or []
     return StreamStatus(
         name=info.name,
         storage=str(config.get("storage", "")),
         copies=as_int(config.get("num_replicas")),
-        copies_behind=sum(1 for peer in peers if not peer.get("current") or peer.get("offline")),
+        copies_behind=info.copies_behind,
         messages=info.messages,
         bytes=info.bytes,
         max_messages=max_messages,

@@ -20,7 +20,16 @@ from rebaser_core.errors import TransientError
 
 MAX_CALLS = 256  # the maximum number of API calls in flight
 
-_calls: RunVar[asyncio.Semaphore] = RunVar("jetstream_calls")
+
+class CallSlots(asyncio.Semaphore):
+    """The places for API calls in flight. `taken` is the number of those that are taken."""
+
+    @property
+    def taken(self) -> int:
+        return MAX_CALLS - self._value
+
+
+_calls: RunVar[CallSlots] = RunVar("jetstream_calls")
 
 
 class ApiCalls:
@@ -98,12 +107,12 @@ class ApiCalls:
                 return
 
 
-def call_slot() -> asyncio.Semaphore:
+def call_slot() -> CallSlots:
     """Return the semaphore that a caller holds while its API call is in flight."""
     try:
         return _calls.get()
     except LookupError:
-        calls = asyncio.Semaphore(MAX_CALLS)
+        calls = CallSlots(MAX_CALLS)
         _calls.set(calls)
         return calls
 

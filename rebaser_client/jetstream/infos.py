@@ -21,7 +21,7 @@ class StreamInfo:
     `created` is an opaque text that distinguishes a stream from earlier streams of the same name. `last_sequence` does
     not change when messages are deleted. `first_time` and `last_time` are the times when the oldest and the newest
     message were stored (RFC 3339), and empty for an empty stream. `now` is the time at which the server answered, by
-    the server's clock.
+    the server's clock. `copies_behind` is the number of copies that are offline or have not caught up.
     """
 
     name: str
@@ -36,10 +36,12 @@ class StreamInfo:
     last_time: str = ""
     now: str = ""
     first_time: str = ""
+    copies_behind: int = 0
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> Self:
         config, state = answer.get("config") or {}, answer.get("state") or {}
+        peers = (answer.get("cluster") or {}).get("replicas") or []
         return cls(
             str(config.get("name", "")),
             str(answer.get("created", "")),
@@ -53,6 +55,7 @@ class StreamInfo:
             str(state.get("last_ts", "")) if state.get("messages") else "",
             str(answer.get("ts", "")),
             str(state.get("first_ts", "")) if state.get("messages") else "",
+            sum(1 for peer in peers if not peer.get("current") or peer.get("offline")),
         )
 
 

@@ -59,6 +59,7 @@ class Connection:
         self.domain = options.access.get("domain")  # the domain of JetStream; None: the default of the account
         self.max_payload = 1024 * 1024
         self.clustered = False  # whether NATS consists of more than one server
+        self.server_version = ""  # the version of the server at the other end; empty until the first connection
 
     @classmethod
     @asynccontextmanager
@@ -332,7 +333,8 @@ class Connection:
                 raise NotConnectedError(f"the new connection to NATS was lost again: {link.reason}")
         await link.round_trip()  # after this, the server has accepted or denied the subscription to the inbox
         self._denials.check()
-        self.max_payload, self.clustered = link.client.max_payload, link.clustered
+        client = link.client
+        self.max_payload, self.clustered, self.server_version = client.max_payload, client.clustered, client.version
         self._link = link
         self._linked.set()
 

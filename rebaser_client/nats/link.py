@@ -99,11 +99,6 @@ class Link:
     def up(self) -> bool:
         return self.client.is_connected
 
-    @property
-    def clustered(self) -> bool:
-        """Whether the server says that it belongs to a cluster."""
-        return self.client.clustered
-
     @classmethod
     async def open(
         cls,

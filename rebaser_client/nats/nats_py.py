@@ -65,6 +65,11 @@ class NatsClient(Client):
         return bool(self._server_info.get("cluster"))
 
     @property
+    def version(self) -> str:
+        """The version of the server, as it says."""
+        return str(self._server_info.get("version", ""))
+
+    @property
     def known_servers(self) -> dict[str, str | None]:
         """The URLs of all known servers, each with the name to expect in its certificate (None: its host name)."""
         current = self._current_server

@@ -306,6 +306,7 @@ async def test_requests_go_on_while_a_dvu_is_put_off_and_it_is_tried_again(
             assert "the update of ws.cs is deferred: 2 of the servers that ran it died or hung" in str(
                 server.snapshot().trouble
             )
+            assert server.census().updates == {"put_off": 1}
         assert Kind.DVU not in await kinds(fleet.context)
         monkeypatch.setattr(counted_attempts, "DEFERRAL", 0.1)
         async with serving(js, subjects, fleet.engine, max_deaths=MAX_DEATHS):

@@ -1,5 +1,6 @@
 """The metrics of a server in this process change exactly when what they count happens."""
 
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from rebaser.telemetry.log_events import EventCounter
 from rebaser_client import RebaserClient, Set, Update
 from rebaser_client.blobs import BlobMissing, open_blobs
 from rebaser_client.jetstream import ApiError, JetStream, NoAnswerError, OrderedConsumer
+from rebaser_client.jetstream.api_calls import call_slot
 from rebaser_client.jetstream.errors import TRY_AGAIN
 from rebaser_core.blobs.address import address_of
 from rebaser_core.encoding.envelope import REPLY_INBOX
@@ -78,10 +80,27 @@ async def test_streams_show_as_last_checked(js: JetStream, subjects: Subjects) -
         server._context.stream_watch.check_soon()
         await until(lambda: figures(server)["stream_messages", "dlq"] == 1)
         found = figures(server)
+        assert re.fullmatch(r"2\.\d+\.\d+", server.snapshot().nats_version)
+        async with call_slot(), call_slot():
+            assert figures(server)["nats_api_in_flight",] >= 2
+        await until(lambda: figures(server)["nats_api_in_flight",] == 0)
     assert found["stream_bytes", "dlq"] > 0
     assert 0 < abs(found["clock_ahead_seconds",]) < 300  # the same clock, which NATS has read earlier
     assert found["sweeper",] == 1
     assert found["oldest_request_age_seconds",] == found["change_sets_waiting",] == found["change_sets_in_debt",] == 0
+
+
+async def test_the_fleet_knows_the_age_of_an_update_that_no_server_runs(
+    js: JetStream, subjects: Subjects, client: RebaserClient
+) -> None:
+    async with serving(js, subjects, Engine(), sweep_interval=600) as server:
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1), DOUBLE])
+        assert figures(server)["oldest_debt_age_seconds",] == 0, "no sweep yet"
+        await server._sweeper.sweep()
+        first = figures(server)["oldest_debt_age_seconds",]
+        await server._sweeper.sweep()
+        assert 0 < first < figures(server)["oldest_debt_age_seconds",] < 300
+        assert figures(server)["change_sets_in_debt",] == 1
 
 
 async def test_owners_and_checkpoints_show(js: JetStream, subjects: Subjects, client: RebaserClient) -> None:

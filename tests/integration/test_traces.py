@@ -17,6 +17,7 @@ from rebaser.change_set.processor import QueueBlocked
 from rebaser.dvu.spark.engine import Engine
 from rebaser.dvu.spark.session_manager import ActiveSession
 from rebaser.dvu.worker.evaluate import evaluate_packet
+from rebaser.telemetry.catalogue import REQUEST_SECONDS
 from rebaser.telemetry.span_maker import MAX_LATE
 from rebaser_client import BlockingRebaserClient, RebaserClient, Request, RequestRejected, Set, Update
 from rebaser_client.jetstream import JetStream
@@ -108,6 +109,12 @@ async def until(recorder: Recorder, name: str, count: int = 1) -> None:
             await anyio.sleep(0.01)
 
 
+def exemplars() -> set[str]:
+    """Return the traces that a scrape names as examples of the time until the answer."""
+    [sample] = REQUEST_SECONDS.samples()
+    return {one.trace_id for one in sample.exemplars.values()}
+
+
 async def newest_commit(js: JetStream, subjects: Subjects, key: ChangeSetKey = KEY) -> dict[str, str]:
     stored = await js.last(subjects.commits_stream, subjects.commits(key))
     assert stored is not None
@@ -137,6 +144,7 @@ async def test_a_request_is_one_trace_from_its_caller_to_the_spark_job(
     assert [one.attributes["rebaser.commit.sequence"] for one in (asked, decided, *commits)][:3] == [1, 1, 1]
     assert decided.attributes["messaging.destination.name"] == subjects.requests(KEY)
     assert 0 <= decided.attributes["rebaser.queue.seconds"] < 3600
+    assert f"{decided.context.trace_id:032x}" in exemplars()
     assert decided.start_time <= commits[0].start_time <= commits[0].end_time <= decided.end_time
     update, job = recorder.one("dvu"), recorder.one("spark job")
     assert (update.attributes["rebaser.covers"], update.attributes["rebaser.changed"]) == (2, 1)
@@ -414,6 +422,7 @@ async def test_a_request_of_no_trace_begins_one_by_chance_or_because_it_was_slow
         assert slow.start_time <= append.start_time <= append.end_time <= slow.end_time
         assert len(slow.links) == number
         assert read_trace(await newest_commit(js, subjects)) is None, "nobody knew before the append"
+        assert f"{slow.context.trace_id:032x}" in exemplars(), "a scrape names the trace of a slow request"
 
 
 async def test_slow_requests_get_few_traces_if_all_are_slow(

@@ -57,3 +57,10 @@ def burn(long: str, short: str, factor: float) -> str:
 
     limit = f"{factor * 0.001:g}"
     return f"({share(long)} > {limit} and {share(short)} > {limit} and {slow(long)} > 10)"
+
+
+def owed(seconds: int) -> str:
+    """Return a condition for an update that has been due for this long, on a server, or, if no server owns its change
+    set, as the sweeper knows."""
+    metrics = ("rebaser_debt_age_seconds_max", "rebaser_oldest_debt_age_seconds")
+    return f"({' or '.join(f'max by (job) ({metric}) > {seconds}' for metric in metrics)})"

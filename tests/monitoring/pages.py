@@ -1,6 +1,6 @@
 """Alerts that page somebody, because users are affected or data is in danger."""
 
-from tests.monitoring.alert import CONNECTED, LOG_FULL, NO_SPARK, NOT_CONNECTED, READY, Alert, burn, event
+from tests.monitoring.alert import CONNECTED, LOG_FULL, NO_SPARK, NOT_CONNECTED, READY, Alert, burn, event, owed
 
 PAGES = (
     Alert(
@@ -128,7 +128,7 @@ unless on (job) {LOG_FULL}""",
     Alert(
         "DerivedStale",
         "page",
-        f"max by (job) (rebaser_debt_age_seconds_max) > 1800 unless on (job) {NO_SPARK}",
+        f"{owed(1800)} unless on (job) {NO_SPARK}",
         "derived values have been stale for half an hour",
         "An update of derived values has been due for 30 minutes. Requests are applied; readers see old derived "
         "values.",

@@ -6,9 +6,11 @@ import yaml  # type: ignore[import-untyped]
 
 from tests.monitoring.alert import Alert
 from tests.monitoring.pages import PAGES
-from tests.monitoring.tickets import TICKETS
+from tests.monitoring.server_tickets import SERVERS
+from tests.monitoring.storage_tickets import STORAGE
+from tests.monitoring.work_tickets import WORK
 
-ALERTS = (*PAGES, *TICKETS)
+ALERTS = (*PAGES, *SERVERS, *STORAGE, *WORK)
 PREFIX = "Rebaser"
 PAGE = "https://github.com/rebaser/rebaser/blob/main/deploy/docs/runbooks.md"
 

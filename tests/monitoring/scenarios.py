@@ -53,7 +53,7 @@ SCENARIOS = {
         [fault("rebaser_request_seconds_bucket", f"1200+0x{REST}", le="0.5")],
     ),
     "DerivedStale": Scenario(
-        [fault("rebaser_debt_age_seconds_max", 1801, instance=A)],
+        [fault("rebaser_oldest_debt_age_seconds", 1801, instance=A)],  # no server owns the change set
         [fault("rebaser_debt_age_seconds_max", 60)],
     ),
     "RequestsSkipped": Scenario([event("requests_skipped")], [RARE]),
@@ -162,9 +162,15 @@ SCENARIOS = {
         [fault("rebaser_blob_errors_total", f"2+1x{REST}", op="get", instance=A)],
         [fault("rebaser_blob_errors_total", 1, op="put", instance=A)],
     ),
+    "CopiesBehind": Scenario(
+        [fault("rebaser_stream_copies_behind", 1, stream="commits")],
+        [briefly("rebaser_stream_copies_behind", 1, 0, 38, stream="commits")],
+        (("stream", "commits"),),
+        after=45,
+    ),
     "DerivedSlow": Scenario(
         [fault("rebaser_debt_age_seconds_max", f"45+15x{REST}", instance=A)],
-        [fault("rebaser_debt_age_seconds_max", 60)],
+        [fault("rebaser_debt_age_seconds_max", 60), fault("rebaser_oldest_debt_age_seconds", 60, instance=A)],
     ),
     "UpdatesFail": Scenario(
         [fault("rebaser_dvu_seconds_count", f"2+1x{REST}", result="failed")],

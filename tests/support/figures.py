@@ -21,4 +21,4 @@ def figures(server: Server | None = None) -> Figures:
 
 def moved(before: Figures, server: Server | None = None) -> Figures:
     """Return the metrics that have changed since `before`, with the differences."""
-    return {key: value - before[key] for key, value in figures(server).items() if value != before[key]}
+    return {key: value - before[key] for key, value in figures(server).items() if value != before.get(key, value)}

@@ -134,9 +134,33 @@ async def test_what_the_sweeper_knows_is_what_the_newest_headers_say(
                 assert (name in found, tracker.closed.get(name)) == (owes, since), name
             else:  # the one before was read earlier, or never
                 assert (name in found, tracker.closed.get(name)) in ((owes, since), (False, None)), name
+        assert {name for name in tracker.owing_since if name not in passed_over} == {
+            name for name, one in commits.items() if name not in passed_over and one.headers["X-Debt"] != "0"
+        }
         assert found <= commits.keys()
         assert tracker.closed.keys() <= commits.keys()
         assert tracker.newest_ns >= stream.messages[-1].timestamp_ns
+
+
+async def test_an_update_is_due_since_the_first_edit_that_no_update_covers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(debts, "OrderedConsumer", Consumer)
+    stream = Stream()
+    tracker = DebtTracker(cast("Any", stream), Subjects(""))
+
+    async def since_after(debt: int, covers: str = "") -> int | None:
+        stream.last += 1
+        headers = {"X-Applied": "", "X-Debt": str(debt)} | ({"X-Covers": covers} if covers else {})
+        stream.messages.append(Header("rebaser.commits.ws.a", stream.last, stream.last * 10, headers))
+        await tracker.read()
+        return tracker.owing_since.get("ws.a")
+
+    assert await since_after(0) is None
+    assert await since_after(2, covers="1") == 20
+    assert await since_after(3, covers="1") == 20, "further edits do not make the debt younger"
+    assert await since_after(1, covers="2") == 40, "an update has covered the first edit"
+    assert await since_after(2, covers="2") == 40
+    assert await since_after(0) is None
+    assert await since_after(1, covers="6") == 70
 
 
 async def test_the_time_of_the_newest_commit_does_not_go_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Metrics: the guarantees of the catalogue, and the calls that feed it."""
 
 import ast
+import platform
 import re
 from collections import Counter as Tally
 from collections.abc import Iterator
@@ -10,15 +11,16 @@ from typing import Any
 import pytest
 import structlog
 
+from rebaser import __version__
 from rebaser.change_set.lifecycle import Dvu, OwnerState, Phase, Reason
 from rebaser.cli import logs
 from rebaser.dvu.spark.engine import _result
 from rebaser.dvu.spark.session import SessionError, WorkerDied
 from rebaser.ops.metrics import render
 from rebaser.runtime.stream_watch import _usage
-from rebaser.snapshot import STREAMS, Census, Snapshot, StreamUsage
+from rebaser.snapshot import PUT_OFF, STREAMS, Census, Snapshot, StreamUsage, Sweep
 from rebaser.telemetry import catalogue, feeds, log_events
-from rebaser.telemetry.catalogue import GAUGES, INSTRUMENTS, Gauge, read_all
+from rebaser.telemetry.catalogue import GAUGES, INSTRUMENTS, Family, Gauge, read_all
 from rebaser.telemetry.events import EVENTS
 from rebaser.telemetry.instruments import Counter, Histogram
 from rebaser_client.jetstream import StreamInfo
@@ -109,7 +111,7 @@ def test_all_series_exist_from_the_start_and_are_few() -> None:
 def test_the_closed_sets_are_those_of_the_code() -> None:
     assert set(catalogue.PHASES) == {phase.value for phase in Phase} - {Phase.DONE.value}
     states = {OwnerState(dvu=dvu, owes=owes).update_state for dvu in Dvu for owes in (False, True)}
-    assert set(catalogue.UPDATE_STATES) == states
+    assert set(catalogue.UPDATE_STATES) == states | {PUT_OFF}
     for kind in set(STREAMS) - {"blobs"}:
         assert getattr(Subjects("p"), f"{kind}_stream")
     assert set(log_events.COUNTED) <= {event for event, _ in EVENTS}
@@ -139,12 +141,15 @@ def test_gauges_read_the_state() -> None:
         nats_rtt=0.25,
         spark="ready",
         slots=7,
-        streams={"dlq": StreamUsage(3, 99, 0.5)},
+        nats_version="2.15.1",
+        nats_calls=8,
+        sweep=Sweep(1.0, 2, 3, 4.5),
+        streams={"dlq": StreamUsage(3, 99, 0.5, 1)},
         tasks_held=4,
         deletes_queued=5,
         spark_load=((6, 0), (0, 2)),
     )
-    census = Census(phases={"active": 2}, updates={"owed": 1}, debt_age=4.0)
+    census = Census(phases={"active": 2}, updates={"owed": 1, "put_off": 1}, debt_age=4.0)
     found = {(one.name, sample.labels): sample.value for one in read_all(seen, census) for sample in one.samples}
     expected = {
         ("rebaser_ready", ()): 1, ("rebaser_draining", ()): 0, ("rebaser_slots", ()): 7, ("rebaser_spark_up", ()): 1,
@@ -154,7 +159,10 @@ def test_gauges_read_the_state() -> None:
         ("rebaser_stream_messages", ("dlq",)): 3, ("rebaser_stream_full_ratio", ("dlq",)): 0.5,
         ("rebaser_stream_messages", ("tasks",)): 0, ("rebaser_tasks_held", ()): 4, ("rebaser_deletes_queued", ()): 5,
         ("rebaser_spark_calls_waiting", ("small",)): 6, ("rebaser_spark_calls_waiting", ("large",)): 0,
-        ("rebaser_spark_jobs_running", ("large",)): 2,
+        ("rebaser_spark_jobs_running", ("large",)): 2, ("rebaser_nats_api_in_flight", ()): 8,
+        ("rebaser_stream_copies_behind", ("dlq",)): 1, ("rebaser_stream_copies_behind", ("commits",)): 0,
+        ("rebaser_oldest_debt_age_seconds", ()): 4.5, ("rebaser_change_sets_dvu", ("put_off",)): 1,
+        ("rebaser_build_info", (__version__, platform.python_version(), "2.15.1")): 1,
     }  # fmt: skip
     assert {key: found[key] for key in expected} == expected
 
@@ -174,6 +182,19 @@ def test_ages_are_observed_as_seconds_and_never_negative() -> None:
     [sample] = histogram.samples()
     assert sample.buckets == (3, 4, 5)
     assert sample.value == pytest.approx(4.500000001)
+
+
+def test_an_exemplar_shows_in_its_bucket_and_only_in_openmetrics() -> None:
+    histogram, now = Histogram("h", "H.", (1.0, 2.0)), 1_790_000_000_000_000_000
+    traced = [(now - 1_400_000_000, "aa" * 16), (now - 1_500_000_000, "bb" * 16), (now + 5, "cc" * 16)]
+    histogram.observe_ages(now, [now - 1_300_000_000, *(at for at, _ in traced)], traced)
+    family = Family("h", "histogram", "H.", (), tuple(histogram.samples()), histogram.bounds)
+    text, _ = render([family], "application/openmetrics-text")
+    assert f'h_bucket{{le="1.0"}} 1.0 # {{trace_id="{"cc" * 16}"}} 0.0 1790000000.0' in text.decode()
+    assert f'h_bucket{{le="2.0"}} 4.0 # {{trace_id="{"bb" * 16}"}} 1.5 1790000000.0' in text.decode()
+    assert b"+Inf" in text
+    assert b"aa" not in text
+    assert b"trace_id" not in render([family], "text/plain")[0]
 
 
 def test_a_label_outside_the_closed_set_is_an_error() -> None:
