@@ -19,7 +19,7 @@ OVERFLOW = "overflow"
 TOO_LARGE = "too_large"
 CRASHED = "crashed"
 
-# The codes of the faults whose messages name other values. The messages of all other faults name only the value itself.
+# The codes of the faults whose messages mention other values. All other messages mention only the value itself.
 FROM_INPUTS = frozenset({CYCLE, MISSING_INPUT, FAILED_INPUT})
 
 _NAMED_MEMBERS = 32
@@ -49,8 +49,8 @@ def missing_input(id_: str, input_id: str) -> Fault:
 
 
 def failed_input(input_id: str, fault: Fault) -> Fault:
-    """Return the fault of a value whose input `input_id` has the fault `fault`. It names the origin, where the failure
-    began."""
+    """Return the fault of a value whose input `input_id` has the fault `fault`. The new fault has the same origin: the
+    value in which the failure began."""
     return Fault(
         FAILED_INPUT, f"input {quote(input_id)} failed: {_cause(fault)} in {quote(fault.origin)}", fault.origin
     )

@@ -15,14 +15,14 @@ from pathlib import Path
 import rebaser_core
 
 _CORE, _DVU = Path(rebaser_core.__file__).parent, Path(__file__).parent
-# Packages that run on executors, or that build the input of executors. `tests/unit/test_layers.py` checks that none is
-# missing.
+# The packages that run on executors, or that build the input of executors. `tests/unit/test_layers.py` checks that this
+# list is complete.
 _ROOMS = (_CORE, *(_DVU / room for room in ("cel", "compiled", "functions", "wire", "worker")))
 
 
 def digest(*parts: bytes) -> str:
-    """Return a short hash of `parts`. It also depends on where each part ends, so moving a byte from one part to the
-    next changes it."""
+    """Return a short hash of `parts`. The hash also depends on where each part ends, so moving a byte from one part to
+    the next changes the hash."""
     state = hashlib.blake2b(digest_size=12)
     for part in parts:
         state.update(len(part).to_bytes(8, "big"))

@@ -1,9 +1,9 @@
 """Runs one dependent values update, from a view of the state to the values that changed.
 
 Invariant: the event loop is never blocked for long. A small update is planned on the event loop, and its results are
-read there, because switching threads would take longer than the work. For a larger update, a thread does both. Spark
-computes the values, unless there are none to compute. A caller that cancels an update does not wait for the thread,
-which only reads the view.
+read there, because switching threads would take longer than the work. For a larger update, a thread plans and reads.
+Spark computes the values, unless there are none to compute. A caller that cancels an update does not wait for the
+thread, because the thread only reads the view.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,7 +49,7 @@ class PacketEngine(Protocol):
         timeout: float | None = None,  # noqa: ASYNC109 - the engine interrupts a late job, and may repeat its calls
         arrived: Callable[[int, int], None] | None = None,
     ) -> Sequence[Sequence[Encoded]]:
-        """Return the results of each packet, in the order of the packets. Raise `DvuError`.
+        """Return the results of each packet, in the order of the packets. Raise `DvuError` if computing them fails.
 
         If the results arrive one after another, `arrived` is called repeatedly. Its arguments are the number of packets
         whose results have arrived, and the number of nodes that workers have visited so far in the other packets (0 if
@@ -69,12 +69,12 @@ class PacketEngine(Protocol):
 async def update(
     view: View, engine: PacketEngine, *, label: str, progress: Callable[[int, int], None] = lambda _, __: None
 ) -> ComputedTable:
-    """Compute all derived values of `view` that are not up to date, and return those that changed.
+    """Compute all derived values of `view` that are not up to date. Return the values that changed.
 
     The caller must keep `view` open during the call. Meanwhile, commits may be folded into the change set. `label` is
     the name of the update in log events. Spark is not used if no function has to be called: if no value is affected, or
-    if all affected values are members of cycles. `progress` is called with the number of values that
-    are done and the number of values to compute. Raise `DvuError` if the update fails.
+    if all affected values are members of cycles. `progress` is called with the number of values that are done and the
+    number of values to compute. Raise `DvuError` if the update fails.
     """
     small, stages, stage = _is_small(view), StageClock(), "plan"
     made, wave = await _run(view, small, _start, view)
@@ -118,7 +118,7 @@ def _start(view: View, limits: Thresholds | None = None) -> tuple[PacketPlan | F
 
 
 def _absorb(made: PacketPlan | FullGraphPlan, results: Sequence[Encoded]) -> _Wave | None:
-    """Let the plan absorb the results of the last wave. Return the next wave; None for a `FullGraphPlan` (see
+    """Pass the results of the last wave to the plan. Return the next wave; None for a `FullGraphPlan` (see
     `_start`)."""
     made.absorb(results)
     return _next_wave(made) if isinstance(made, PacketPlan) else None
@@ -132,8 +132,8 @@ def _next_wave(made: PacketPlan | FullGraphPlan) -> _Wave:
 async def share_structure(made: PacketPlan | FullGraphPlan, engine: PacketEngine) -> bool:
     """Store the structure of a plan where workers can read it, if they may not have it yet.
 
-    Return whether the plan can be carried out. It cannot if there is no place that workers can read, and the structure
-    is too large to be sent with its packet. The caller then has to plan with packets of the affected subgraph.
+    Return whether the plan can be carried out. It cannot be if there is no place from which workers can read, and the
+    structure is too large to be sent with its packet. The caller then has to use a `PacketPlan` instead.
     """
     if not isinstance(made, FullGraphPlan):
         return True

@@ -65,13 +65,13 @@ class EmbeddedNats:
 
     @property
     def pid(self) -> int:
-        """Return the process id. Raises `RuntimeError` while the server is not running."""
+        """Return the process id. Raise `RuntimeError` if the server is not running."""
         if self._process is None:
             raise RuntimeError("nats-server is not running")
         return self._process.pid
 
     async def start(self) -> None:
-        """Start the server, on its previous port if it had one. Returns when it accepts connections.
+        """Start the server, on its previous port if it had one. Return once it accepts connections.
 
         Raise `ConfigError` with the server's own error message if it does not start.
         """
@@ -111,7 +111,7 @@ class EmbeddedNats:
         log.info("embedded_nats_ready", url=self.url, pid=process.pid, data=str(self.data_dir))
 
     async def stop(self) -> None:
-        """Shut the server down; kill it if it has not ended within `STOP_TIMEOUT`."""
+        """Shut the server down. Kill it if it has not ended within `STOP_TIMEOUT` seconds."""
         if self._process is not None:
             self._stopping = True
             _signal(self._process, signal.SIGTERM)
@@ -141,7 +141,7 @@ class EmbeddedNats:
         }
 
     async def _watch(self, process: Process, ready: "_Ready", exited: anyio.Event) -> None:
-        """Copy the log to its file until the process has ended."""
+        """Copy the server's log to a file until the process has ended."""
         with anyio.CancelScope(shield=True):
             with (self.data_dir / "nats-server.log").open("ab") as file:
                 assert process.stderr is not None  # noqa: S101 - stderr is a pipe

@@ -1,12 +1,12 @@
 """The embedded Spark: a JVM that runs a Spark Connect server on a loopback port, as a child process.
 
 Invariant: the JVM never outlives this process, even if this process is killed, because the JVM exits when a pipe from
-this process breaks. Servers on one machine share nothing: the operating system chooses the port, and each start has a
+this process breaks. Servers on one machine share nothing: the operating system chooses the port, and each start uses a
 new folder and a new token.
 
 This module starts the JVM in the same way as PySpark (`pyspark/java_gateway.py` and
-`SparkSession._start_connect_server` of 4.3), but without touching PySpark's process-wide state. So the JVM can be
-restarted after it has died, and it does not write to the stderr of this process.
+`SparkSession._start_connect_server` of 4.3), but without touching PySpark's process-wide state. This makes it possible
+to restart the JVM after it has died, and keeps the JVM from writing to this process's stderr.
 """
 
 import contextlib
@@ -48,7 +48,8 @@ _INSTALL_HINT = (
 
 
 def check_java() -> None:
-    """Raise `ConfigError`, with one line that says what to install, unless Spark will find a usable Java."""
+    """Raise `ConfigError` if Spark is not installed, or would not find a usable Java. The message is one line, and says
+    what to install."""
     home = os.environ.get("JAVA_HOME")  # takes precedence over PATH, as in Spark's own scripts
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     where = f"JAVA_HOME={home}" if home else "PATH"
@@ -78,8 +79,11 @@ def default_parallelism() -> int:
 
 
 def spark_master(remote: str, tasks: int) -> str:
-    """Return Spark's master for the setting `remote`. `local[*]` gets a task slot for every task that the jobs of the
-    engine may have, so that a slow job does not block others. Slots are threads, and share the CPUs."""
+    """Return the Spark master to use for the setting `remote`.
+
+    For `local[*]`, the master has a task slot for every task that the engine's concurrent jobs may have, so that a slow
+    job does not block other jobs. Slots are threads, and share the CPUs.
+    """
     return f"local[{MAX_CONCURRENT_JOBS * tasks}]" if remote == "local[*]" else remote
 
 
@@ -92,31 +96,31 @@ class Jvm:
 
     def __init__(self, master: str, *, memory: str, scratch: Path | None, token: str | None = None) -> None:
         self._master = master
-        self._token = token  # the token that clients must present; None: create a token
+        self._token = token  # the token that clients must present; None if it is to be created
         self._memory = memory
         self._scratch = scratch
         self._folder: Path | None = None
         self._sockets: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.RLock()  # a signal handler may call `stop` in a thread that is in `stop` already
-        self._lock_file = -1  # descriptor of the lock of the folder
+        self._lock_file = -1  # descriptor of the folder's lock
         self._stopped = False
         self._starting: futures.Future[None] | None = None
         self.url = ""  # contains the token, so do not log it
 
     @property
     def structures(self) -> Path | None:
-        """Return the folder from which workers read structures; None before the start."""
+        """The folder from which workers read structures; None before the JVM is started."""
         return _structures(self._folder) if self._folder is not None else None
 
     @property
     def mailboxes(self) -> Path | None:
-        """Return the folder for large messages between the owner and workers; None before the start."""
+        """The folder for large messages between the owner and workers; None before the JVM is started."""
         return self._folder / "mailboxes" if self._folder is not None else None
 
     @property
     def task_slots(self) -> int | None:
-        """Return the number of tasks that the JVM runs at once; None if its master does not specify this number."""
+        """The number of tasks that the JVM runs at once; None if its master does not specify this number."""
         match = _LOCAL_SLOTS.fullmatch(self._master)
         return int(match[1] or 1) if match is not None else None
 
@@ -133,7 +137,7 @@ class Jvm:
     def start(self) -> None:
         """Start the JVM, and wait until the Connect server listens.
 
-        Raise `DvuError` with an excerpt of the log of the JVM if it does not start.
+        Raise `DvuError` with an excerpt of the JVM's log if it does not start.
         """
         if self._starting is not None:
             self._starting.result()
@@ -203,7 +207,7 @@ class Jvm:
 
     def _await_gateway(self, info: Path) -> None:
         deadline = time.monotonic() + _START_SECONDS
-        while not info.exists():  # Java renames the file into place, so it is complete
+        while not info.exists():  # Java renames the file into place, so the file is complete once it exists
             if not self.alive:
                 raise DvuError("Java ended before Spark was ready")
             if time.monotonic() > deadline:
@@ -221,9 +225,9 @@ class Jvm:
 
 
 def _lock(folder: Path) -> int:
-    """Lock `folder`, and return the descriptor of the lock, which lasts until the descriptor is closed or this process
-    ends."""
-    unlocked = folder / f"{_LOCK}.new"  # created under another name, so that no process finds it before it is locked
+    """Lock `folder`. Return the lock's descriptor. The folder stays locked until the descriptor is closed or this
+    process ends."""
+    unlocked = folder / f"{_LOCK}.new"  # created under another name, so that no process finds the file unlocked
     descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     unlocked.rename(folder / _LOCK)
@@ -278,16 +282,16 @@ def _command(master: str, memory: str, folder: Path, sockets: Path | None) -> li
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
-        # Use sockets in a folder: over TCP, each job waits 40 ms for a delayed ack.
+        # Use Unix domain sockets. Over TCP, each job would wait 40 ms for a delayed ack.
         "spark.python.unix.domain.socket.enabled": "true" if sockets else "false",
         "spark.python.unix.domain.socket.dir": str(sockets or folder),
         "spark.python.daemon.module": "rebaser.dvu.worker.daemon",
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
-    # This JVM does little work, so optimizing its code costs more than it saves: without the optimization, the start
-    # takes a third less time. Its objects are short-lived, so a large young generation keeps garbage collection cheap
-    # while large results are collected.
+    # This JVM does little work, so optimizing its code costs more than it saves: without optimization, the JVM starts
+    # in a third less time. Its objects are short-lived, so a large young generation keeps garbage collection cheap
+    # while the JVM receives large results.
     settings["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:NewRatio=1"
     options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     return [str(_script()), *options, "pyspark-shell"]
@@ -298,8 +302,8 @@ def _structures(folder: Path) -> Path:
 
 
 def _environment(gateway_info: Path, token: str) -> dict[str, str]:
-    """Return the environment of the JVM and its workers. It contains the token: as a command-line argument, the token
-    would be visible to all users of the machine."""
+    """Return the environment of the JVM and its workers. The token is part of the environment, because a command-line
+    argument would be visible to all users of the machine."""
     inherited = {
         name: value
         for name, value in os.environ.items()
@@ -307,7 +311,7 @@ def _environment(gateway_info: Path, token: str) -> dict[str, str]:
     }
     root = Path(__file__).parent.parent.parent
     paths = [inherited["PYTHONPATH"]] if inherited.get("PYTHONPATH") else []
-    if str(root) not in site.getsitepackages():  # this code runs from a checkout, where workers would not find it
+    if str(root) not in site.getsitepackages():  # a source checkout, in which workers would not find this code
         paths.insert(0, str(root))
     return inherited | {
         "PYTHONPATH": os.pathsep.join(paths),
@@ -326,9 +330,12 @@ def _environment(gateway_info: Path, token: str) -> dict[str, str]:
 
 
 def _load_client() -> threading.Thread:
-    """Import the modules for sessions in a thread, while Java starts; both take about the same time. The calling thread
-    first imports the modules that it needs itself, because two threads that import the same package at once may each
-    see it half initialized."""
+    """Import the modules for Spark sessions in a new thread while Java starts, because both take about the same time.
+    Return the thread.
+
+    First import the modules that the calling thread needs itself, because two threads that import the same package at
+    once may each see it half initialized.
+    """
     import pyspark.serializers  # noqa: F401, PLC0415
 
     loading = threading.Thread(target=_import_session, name="load-spark-client", daemon=True)

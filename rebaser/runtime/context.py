@@ -34,15 +34,15 @@ from rebaser_core.streams.subjects import Subjects
 
 log = structlog.get_logger(__name__)
 
-RETRY_NATS, RETRY_NATS_MAX = 0.2, 5.0  # seconds between attempts to reach NATS at the start
+RETRY_NATS, RETRY_NATS_MAX = 0.2, 5.0  # initial and maximum seconds between attempts to reach NATS during startup
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
     """The shared parts of one server. `now` returns monotonic seconds, `now_ms` Unix milliseconds, `new_id` a new ULID.
     `requests_info` describes the stream of requests. `memory` is the number of bytes of memory that this process may
-    use. `tails` keeps the commits that were copied for new change sets. `spans_of` makes the spans of a change set, if
-    traces are on.
+    use. `tails` keeps the commits that were copied for new change sets. `spans_of` creates the spans of a change set;
+    it is None if tracing is off.
 
     An owner holds `suspect_request_lock` while it attempts a request that may have killed servers (see
     `rebaser.change_set.attempts.poison`), and `suspect_dvu_lock` while it runs a DVU that may have killed servers.
@@ -80,8 +80,8 @@ async def open_context(
 ) -> AsyncIterator[Context]:
     """Connect to NATS, create missing streams, and start Spark in the background. Yield the shared parts.
 
-    `jvm` is the embedded Spark, if it was started already. `engine` is an engine to use instead of Spark.
-    If `traced` is false, there are no traces.
+    `jvm` is the embedded Spark, if it has already been started. `engine` is an engine to use instead of Spark. If
+    `traced` is false, no traces are recorded.
 
     Raise `ConfigError` if the settings are wrong, and the errors of `Connection.connect` and `StreamWatch.ensure`.
     """
@@ -140,7 +140,7 @@ def _spark(settings: Settings, blobs: BlobStore, jvm: Jvm | None) -> Engine:
 
 async def _connect(stack: AsyncExitStack, settings: Settings, deadline: float) -> Connection:
     """Connect to NATS. While NATS cannot be reached, retry until `deadline`. If NATS refuses the connection, raise the
-    error."""
+    error at once."""
     backoff = Backoff(RETRY_NATS, RETRY_NATS_MAX)
     while True:
         connecting = Connection.connect(

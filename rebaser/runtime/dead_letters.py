@@ -14,11 +14,11 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages.dead_letter import HEADER_ROOM, PAYLOAD_ADDRESS, dead_headers
 from rebaser_core.streams.subjects import Subjects
 
-MAX_CONCURRENT = 64  # maximum copies in flight; without it, a flood of bad requests would make all copies time out
+MAX_CONCURRENT = 64  # maximum copies in flight; with no maximum, a flood of bad requests could make all copies time out
 
 
 class DeadLetterPublisher:
-    """Publishes dead letters of one installation. Their headers name the server `server_id`."""
+    """Publishes dead letters of one installation. A header of each dead letter contains `server_id`."""
 
     def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore, server_id: str) -> None:
         self._js = js
@@ -28,7 +28,7 @@ class DeadLetterPublisher:
         self._room = anyio.Semaphore(MAX_CONCURRENT, fast_acquire=True)
 
     async def publish(self, key: ChangeSetKey, message: Message, decision: Decision, at_ms: int) -> None:
-        """Store a copy of `message`, and wait until NATS has confirmed it. Raise `TransientError` if it has not."""
+        """Store a copy of `message`, and wait until NATS confirms the copy. Raise `TransientError` if it does not."""
         async with self._room:
             headers = dead_headers(
                 message.headers, decision, key=key, subject=message.subject, server=self._server_id, at_ms=at_ms

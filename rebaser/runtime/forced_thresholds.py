@@ -1,6 +1,8 @@
 """Sets thresholds from the environment, so that tests can start processes that take rarely used code paths.
 
-Thresholds choose between code paths with the same results. They are not settings: no installation benefits from them.
+Thresholds choose between code paths that give the same results. They are not settings, because no installation would
+benefit from changing them.
+
 `REBASER_TEST_THRESHOLDS` is `lowest`, `highest`, `drawn 17` (17 is a seed), or a JSON object of fields of
 `rebaser_core.thresholds.Thresholds`; the other fields keep their defaults:
 
@@ -8,7 +10,8 @@ Thresholds choose between code paths with the same results. They are not setting
     REBASER_TEST_THRESHOLDS='{"packet_bytes": 1000, "full_plan_min_values": 0}' rebaser serve …
 
 The variable is read once, when `rebaser` is imported: by a server, and by the Python workers of its embedded Spark,
-which inherit it. An external Spark does not get it. Tests in one process use `rebaser_core.thresholds.forced`.
+which inherit the variable. The workers of an external Spark do not. Tests within one process use
+`rebaser_core.thresholds.forced` instead.
 """
 
 import json
@@ -25,7 +28,7 @@ VARIABLE: Final = "REBASER_TEST_THRESHOLDS"
 
 
 def parse(text: str) -> Thresholds:
-    """Return the thresholds that `text`, the value of the variable, describes. Raise `ConfigError`."""
+    """Return the thresholds that `text`, the value of the variable, describes. Raise `ConfigError` if it is invalid."""
     word, _, seed = text.partition(" ")
     if text in ("lowest", "highest"):
         return Thresholds.lowest() if text == "lowest" else Thresholds.highest()

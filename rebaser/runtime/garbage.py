@@ -1,17 +1,17 @@
 """Keeps the pauses of Python's garbage collector short, even if a server owns many change sets.
 
-An owner consists of some two hundred objects, and a full collection visits all objects. With ten thousand owners, that
-would block the event loop for a second. So objects that survived two collections are frozen: no collection visits them
-again. An owner that ends breaks its reference cycles, so that its memory is freed at once. `FrozenGarbage` collects
-other cycles that become garbage after they were frozen, such as the cycles of exceptions. It runs more often while the
-server has few owners.
+An owner consists of some two hundred objects, and a full collection visits all objects. With ten thousand owners, a
+full collection would block the event loop for a second. Objects that have survived two collections are therefore
+frozen: no later collection visits them. An owner that ends breaks its reference cycles, so that its memory is freed at
+once. `FrozenGarbage` collects other reference cycles that become garbage after they were frozen, such as those that
+exceptions create. It collects more often while the server has few owners.
 """
 
 import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-YOUNG = 20_000  # new objects after which the youngest generation is collected; requests create few cycles
+YOUNG = 20_000  # number of new objects after which the youngest generation is collected; requests create few cycles
 SECOND = 4  # collections of the youngest generation after which the second one is also collected
 NEVER = 1_000_000  # collections of the second generation after which all objects are collected: practically never
 FEW_OWNERS = 500  # maximum number of owners for which `COLLECT_WITH_FEW` applies
@@ -20,7 +20,7 @@ COLLECT_WITH_FEW, COLLECT_WITH_MANY = 1000, 100_000  # ended owners after which 
 
 @contextmanager
 def short_collections() -> Iterator[None]:
-    """Within this context, freeze all objects that have survived two collections."""
+    """Enter a context in which all objects that survive two collections are frozen."""
     thresholds = gc.get_threshold()
     gc.set_threshold(YOUNG, SECOND, NEVER)
     gc.callbacks.append(_freeze)

@@ -15,7 +15,7 @@ class HealthStatus:
     """The newest failures that stopped the progress of a change set. Times are in seconds on the server's clock."""
 
     def __init__(self) -> None:
-        self._newest: tuple[float, str] | None = None  # the time until which it is shown, and its message
+        self._newest: tuple[float, str] | None = None  # the time until which the failure is shown, and its message
         self._of: OrderedDict[ChangeSetKey, tuple[float, float, RebaserError]] = OrderedDict()  # begin, end, failure
 
     def record(
@@ -31,7 +31,7 @@ class HealthStatus:
             self.record_of(key, now, error, lasts)
 
     def record_of(self, key: ChangeSetKey, now: float, error: RebaserError, lasts: float = SHOWN_FOR) -> None:
-        """Record `error` as the newest failure of the change set `key`, but not as that of the server. For `lasts`, see
+        """Record `error` as the newest failure of the change set `key`, but not of the server. For `lasts`, see
         `record`."""
         self._of[key] = now, now + max(lasts, SHOWN_FOR), error
         self._of.move_to_end(key)
@@ -45,6 +45,7 @@ class HealthStatus:
         return self._newest[1]
 
     def of(self, key: ChangeSetKey, now: float) -> tuple[float, RebaserError] | None:
-        """Return the newest failure of the change set `key`, after its age in seconds; None if it counts as over."""
+        """Return the age, in seconds, and the error of the newest failure of the change set `key`; None if there is
+        none, or if it counts as over."""
         recorded = self._of.get(key)
         return None if recorded is None or now > recorded[1] else (now - recorded[0], recorded[2])

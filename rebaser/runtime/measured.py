@@ -1,4 +1,4 @@
-"""Measures the calls of the blob store and of the JetStream API, for the metrics of a server process."""
+"""Measures calls to the blob store and to the JetStream API, for the metrics of a server process."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, TypeVar
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class MeasuredJetStream(JetStream):
-    """A `JetStream` that measures its calls of the JetStream API. It does not measure publishing."""
+    """A `JetStream` that measures its calls to the JetStream API. It does not measure publishing."""
 
     async def call(
         self,

@@ -16,7 +16,7 @@ from rebaser_core.messages import DvuProgress, encode
 
 log = structlog.get_logger(__name__)
 
-MAX_REPORTED = 1000  # maximum number of updates in one report; these are the slowest ones
+MAX_REPORTED = 1000  # maximum number of updates in one report; if there are more, the slowest are reported
 MAX_LOGGED = 10  # maximum number of updates in one report that are logged; while Spark is down, all updates are slow
 
 
@@ -42,7 +42,7 @@ Running = Callable[[], Iterable[tuple[ChangeSetKey, Progress]]]
 
 
 class ProgressReporter:
-    """Reports slow updates; call `run` in a task group. `running` returns the running updates of this server."""
+    """Reports slow updates. Call `run` in a task group. `running` returns the updates that this server is running."""
 
     def __init__(self, context: Context, running: Running) -> None:
         self._context = context

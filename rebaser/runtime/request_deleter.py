@@ -21,7 +21,7 @@ RETRY = 1.0  # seconds until failed deletes are sent again
 
 
 class RequestDeleter:
-    """Deletes messages from `stream`; call `run` in a task group."""
+    """Deletes messages from `stream`. Call `run` in a task group."""
 
     def __init__(self, js: JetStream, stream: str) -> None:
         self._js = js
@@ -40,7 +40,8 @@ class RequestDeleter:
         self._wake.set()
 
     def clear(self) -> None:
-        """Drop the added sequences. Call this when the stream was lost and created again: the messages are gone."""
+        """Drop the added sequences. Call this when the stream has been lost and recreated, because the messages are
+        then gone."""
         self._queue.clear()
 
     async def run(self) -> None:

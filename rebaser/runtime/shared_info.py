@@ -8,12 +8,12 @@ from rebaser_client.jetstream import JetStream
 from rebaser_client.jetstream.infos import StreamInfo
 from rebaser_core.errors import RebaserError
 
-MAX_SHARED = 128  # maximum number of callers that share a call: thousands of owners that start at once load in groups
+MAX_SHARED = 128  # maximum number of callers that share a call; if thousands of owners start at once, they form groups
 
 
 class SharedStreamInfo:
-    """Reads the description of `stream`. Concurrent calls of `read` share a request to NATS. The description is never
-    older than the call of `read` that returns it."""
+    """Reads the description of `stream`. Concurrent calls to `read` share one request to NATS. A description is never
+    older than the call to `read` that returns it."""
 
     def __init__(self, js: JetStream, stream: str) -> None:
         self._js = js

@@ -1,14 +1,14 @@
-"""Watches the streams. If a stream disappears, recreates it, and logs which data was lost.
+"""Watches the streams. If a stream disappears, recreates it, and logs what data was lost.
 
-A stream disappears when an operator deletes it, when the store is wiped, or when nats-server ends and the stream was in
-memory. This may cause an error in any part of the server, or no error at all. So the streams are checked periodically,
-after each reconnect, when NATS announces that a stream was deleted (if this user may subscribe to such announcements),
-and when any part of the server requests a check.
+A stream disappears when an operator deletes it, when the store is wiped, or when nats-server ends and the stream was
+kept in memory. The loss may cause an error in any part of the server, or no error at all. The streams are therefore
+checked periodically, after each reconnect, and when any part of the server requests a check. They are also checked when
+NATS announces that a stream was deleted, if the server's NATS user may subscribe to such announcements.
 
 Invariants: the server is unready from the moment a check finds a stream missing until all streams exist. The sequences
 of a recreated stream start far above the last sequence of the old stream, so that an ack or delete for a message of the
-old stream cannot affect a message of the new one. The owners that depend on a stream are notified when it was replaced,
-even if another server recreated it.
+old stream cannot affect a message of the new one. The owners that depend on a stream are notified when that stream has
+been replaced, even if another server recreated it.
 """
 
 from collections import deque
@@ -33,7 +33,7 @@ from rebaser_core.streams.topology import first_sequence_after
 log = structlog.get_logger(__name__)
 
 DELETED = "$JS.EVENT.ADVISORY.STREAM.DELETED.*"  # the subject on which NATS announces deleted streams
-CHECK = 5.0  # seconds between checks, unless one is requested
+CHECK = 5.0  # seconds between checks, unless a check is requested earlier
 MIN_PAUSE = 0.25  # minimum seconds between checks, even if more are requested
 MAX_LOSSES = 12  # maximum number of losses that are reported; the newest are kept
 
@@ -56,10 +56,10 @@ class StreamLossListener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamSnapshot:
-    """The state of a stream at `time` (UTC), when it was checked: the time at which it was created, its number of
-    messages, its last sequence, and its usage.
+    """The state of a stream at `time` (UTC), when the stream was checked.
 
-    `first_age` is the age of its oldest message in seconds; 0 if the stream is empty.
+    `created` is the time at which the stream was created, and `last` is its last sequence. `first_age` is the age of
+    its oldest message in seconds; 0 if the stream is empty.
     """
 
     created: str
@@ -74,7 +74,7 @@ NEVER = StreamSnapshot("", 0, 0, "no time", StreamUsage(0, 0, 0.0))
 
 
 class StreamWatch:
-    """Watches the streams of one installation: call `ensure` to create them, then `run` in a task group.
+    """Watches the streams of one installation. Call `ensure` to create them, then call `run` in a task group.
 
     If `create` is false, it only checks the streams: `rebaser init` creates and updates them, and servers need no
     permission to do so. `problem` is the reason why the server is not ready; it is empty if the server is ready.

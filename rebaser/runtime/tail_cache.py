@@ -30,10 +30,11 @@ PATIENCE = 1.0
 
 @record
 class Tail:
-    """The commits of a log after sequence `after`, up to the message `newest`, as a `create` commit copies them.
+    """Copies of the commits of a log after sequence `after`, up to the message `newest`, in the form in which a
+    `create` commit contains them.
 
-    `first` is the sequence of the oldest message that was copied. `size` is the number of bytes of the payloads of the
-    messages. `data` are the encoded rows. `rows` are the decoded rows; None if there are too many to keep. `needed` are
+    `first` is the sequence of the oldest message that was copied. `size` is the total size of the messages' payloads,
+    in bytes. `data` are the encoded rows. `rows` are the decoded rows; None if there are too many to keep. `needed` are
     the addresses of the blobs that the commits need.
     """
 
@@ -56,9 +57,9 @@ class Tail:
 class MadeCheckpoint:
     """A checkpoint of a parent up to the message `newest`. It was made because there were too many commits to copy.
 
-    `instead_of` is the checkpoint that the parent's own log named at that time. As long as the log names no newer one,
-    too many commits follow it to be copied, and `checkpoint` is used instead. `needed` contains the addresses of the
-    blobs that `checkpoint` needs.
+    `instead_of` is the checkpoint to which the parent's own log referred at that time. As long as the log refers to no
+    newer checkpoint, too many commits follow `instead_of` to be copied, and `checkpoint` is used in its place. `needed`
+    contains the addresses of the blobs that `checkpoint` needs.
     """
 
     newest: StoredMessage
@@ -83,8 +84,8 @@ class TailCache:
 
     @asynccontextmanager
     async def reading(self, parent: ChangeSetKey, newest: StoredMessage) -> AsyncIterator[Tail | None]:
-        """Enter a context in which the caller may read the tail up to `newest`. If another caller is in this context,
-        wait for it, for `PATIENCE` seconds at most.
+        """Enter a context in which the caller may read the tail up to `newest`. If another caller is already reading
+        the same tail, first wait for that caller, for at most `PATIENCE` seconds.
 
         Yield the tail if it is now in the cache, and None if the caller has to read it.
         """

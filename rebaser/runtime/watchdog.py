@@ -1,7 +1,7 @@
 """Reports code that blocks the event loop: a thread watches the loop, and logs the stack of the loop if it is blocked.
 
-Invariant: the thread never acts on the loop. It reads one number that the loop sets. It ends before `watched_loop`
-exits.
+Invariant: the thread never acts on the loop. It only reads the loop's stack, and one number that the loop sets. It ends
+before `watched_loop` exits.
 """
 
 import asyncio
@@ -35,13 +35,13 @@ class _Watch(threading.Thread):
 
     def run(self) -> None:
         pause = self._threshold / 4
-        blocked_at: float | None = None  # the last beat before the loop was blocked, if that is reported and not over
+        blocked_at: float | None = None  # the last beat before the reported block; None if that block is over
         quiet_until = checked_at = time.monotonic()
         used = time.process_time()
         while not self.done.wait(pause):
             beat, now, used_before, used = self.beat, time.monotonic(), used, time.process_time()
-            # This thread may itself be late: because the loop held the interpreter lock while it computed, or because
-            # the whole process was paused or got no CPU time. In the second case, the loop is not at fault.
+            # This thread may itself be late, either because the loop held the interpreter lock while it computed, or
+            # because the whole process was paused or got no CPU time. In the second case, the loop is not at fault.
             gap, checked_at = now - checked_at, now
             paused = gap > self._threshold and used - used_before < gap / 2
             if blocked_at is not None and beat != blocked_at:
@@ -61,8 +61,8 @@ class _Watch(threading.Thread):
 
 @contextmanager
 def watched_loop(threshold: float) -> Iterator[None]:
-    """Within this context, log `loop_blocked` with the stack of the event loop whenever a callback blocks the loop for
-    `threshold` seconds."""
+    """Enter a context in which `loop_blocked` is logged, with the event loop's stack, each time a callback blocks the
+    loop for `threshold` seconds."""
     loop = asyncio.get_running_loop()
     watch = _Watch(threading.get_ident(), threshold)
 

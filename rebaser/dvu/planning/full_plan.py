@@ -101,9 +101,8 @@ def _with_pattern_dependents(columns: Columns, roots: subgraph.Ints) -> subgraph
 class FullGraphPlan:
     """The plan of an update that is computed as one packet. It has the same methods as a `PacketPlan`.
 
-    If a worker reports that it does not have the structure, `next_wave` returns the packet again. It then contains the
-    structure, or names the place where the structure is stored. `mark` is `_REACHED`, `_READ` or 0 for each slot of
-    `layout`.
+    If a worker reports that it does not have the structure, `next_wave` returns the packet again. The packet then
+    contains the structure, or says where to find it. `mark` is `_REACHED`, `_READ` or 0 for each slot of `layout`.
     """
 
     def __init__(
@@ -223,8 +222,8 @@ class FullGraphPlan:
         self._delivery = _CACHED
 
     def _prepare_resend(self) -> None:
-        """Prepare to send the packet again, because a worker lacked the structure: the next packet contains the
-        structure, or names its place. Raise `DvuError` if the last packet already contained it."""
+        """Prepare to send the packet again, because a worker lacked the structure. The next packet contains the
+        structure, or says where to find it. Raise `DvuError` if the last packet already contained the structure."""
         self._layout.sent = False
         if self._attaches_structure:
             raise DvuError(

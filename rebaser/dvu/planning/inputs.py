@@ -65,10 +65,10 @@ def row_sizes(columns: Columns, rows: Ints) -> npt.NDArray[np.int64]:
 
 
 def constant_column(codes: Ints, columns: Columns, graph: Subgraph, new: NewValues) -> Column:
-    """Return a column of the values that `codes` name, in the same order.
+    """Return a column of the values that `codes` denote, in the same order.
 
-    The code `-k - 1` names constant `k` of `graph`. Any other code is a position of `graph` that is computed already:
-    its value is the new result in `new` if that changed, otherwise the stored value.
+    The code `-k - 1` denotes constant `k` of `graph`. Any other code is a position of `graph` whose value is already
+    computed. If that value changed, the column contains the result in `new`, otherwise the stored value.
     """
     positions = np.maximum(codes, 0)
     inside = codes >= 0
@@ -92,8 +92,8 @@ def input_item(column: Column, index: int) -> Item:
 def baseline_column(rows: Ints, columns: Columns) -> Column:
     """Return the stored values and faults of `rows`, in the form in which a worker compares them with its results.
 
-    The column contains a small value as it is, and a large value as a digest. A fault whose message names no other
-    value is also a digest. A fault whose message names another value is only the kind `FAULT`, and a stale value is
+    The column contains a small value as it is, and a large value as a digest. A fault whose message mentions no other
+    value is also a digest. A fault whose message mentions another value is only the kind `FAULT`, and a stale value is
     only the kind `UNKNOWN`.
     """
     state, kinds, bits = columns.state[rows], columns.kind[rows], columns.bits[rows]

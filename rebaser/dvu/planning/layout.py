@@ -41,8 +41,8 @@ class GraphLayout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IdText:
-    """A UTF-8 text of ids, each followed by a line break. `ends[i]` is the offset of the byte after the line break that
-    follows id `i`."""
+    """A UTF-8 text that consists of ids, each followed by a line break. `ends[i]` is the offset, in bytes, at which the
+    line of id `i` ends, after the line break."""
 
     text: npt.NDArray[np.uint8]
     ends: npt.NDArray[np.int64]
@@ -54,7 +54,7 @@ class IdText:
         return cls(text, np.flatnonzero(text == ord("\n")) + 1)
 
     def lines(self, nodes: subgraph.Ints, interpreted_max: int) -> bytes:
-        """Return the ids with the numbers `nodes`, separated by line breaks. `nodes` must not be empty."""
+        """Return the ids at the indexes `nodes`, separated by line breaks. `nodes` must not be empty."""
         first, last = int(nodes[0]), int(nodes[-1])
         if last - first == len(nodes) - 1 and bool((np.diff(nodes) == 1).all()):  # `nodes` are usually consecutive
             return self.text[self.ends[first - 1] if first else 0 : self.ends[last] - 1].tobytes()

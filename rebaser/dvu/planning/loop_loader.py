@@ -53,7 +53,7 @@ def load() -> Any:
 
 @contextmanager
 def deferred_loading() -> Iterator[Callable[[], bool]]:
-    """Within this context, load the compiled loops only for graphs above `interpreted_max_during_start`.
+    """Enter a context in which the compiled loops are loaded only for graphs above `interpreted_max_during_start`.
 
     Yield a function that returns whether interpreted loops were used because of this context.
     """

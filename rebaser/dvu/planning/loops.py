@@ -125,8 +125,8 @@ def local_edges(rows, columns, expanded, mark, position, constant, ptr, idx, out
     `columns` are `template, first_input, arity, refs`. `expanded` are the arrays of
     `rebaser.dvu.planning.patterns.Expansion`: `pattern_of, begin, size, members, input_counts`. Pattern `n` matches
     the rows `members[begin[n]:begin[n] + size[n]]`. If there are patterns, a position with 0 in `input_counts` gets no
-    inputs, even if its definition names some. `mark` is 1 for `rows`. `position` and `constant` are scratch, with an
-    item for each row. Before the call, `ptr` and `constant` are all zero.
+    inputs, even if its definition has some. `mark` is 1 for `rows`. `position` and `constant` are scratch, with an item
+    for each row. Before the call, `ptr` and `constant` are all zero.
     """
     template, first_input, arity, refs = columns
     pattern_of, begin, size, members, count = expanded

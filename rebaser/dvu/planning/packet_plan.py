@@ -1,15 +1,16 @@
 """Plans an update as packets of the affected subgraph.
 
 A wave is a set of packets that can be computed at the same time. Usually there is one wave of one packet. If an island
-(a part of the subgraph with no edge to any other part) does not fit into one packet, it is divided over several
-packets, level by level. Nodes that have to wait for a packet of this wave go into a later wave.
+(a part of the subgraph with no edge to any other part) does not fit into one packet, it is divided among several
+packets, level by level. Nodes that have to wait for a packet of one wave go into a later wave.
 
 The values of the subgraph are numbered by position. A position is settled once its value is known. A code is a number
-that names a value: a position, or `-k - 1` for constant `k` of the subgraph.
+that denotes a value: a position, or `-k - 1` for constant `k` of the subgraph.
 
 Invariants: a plan reads one `View` and does no I/O, and its cost grows with the number of affected values. A packet
 does not depend on another packet of its wave; the results that it needs from earlier waves are among its constants.
-`computed()` has only values that differ from the stored ones. Its result does not depend on how the work was divided.
+`computed()` returns only values that differ from the stored ones. Its result does not depend on how the work was
+divided.
 """
 
 from collections.abc import Sequence
@@ -297,7 +298,7 @@ class PacketPlan:
         )
 
     def _id(self, code: int) -> str:
-        """Return the id of the value that `code` names."""
+        """Return the id of the value that `code` denotes."""
         return self._columns.ids[self._row(code)]
 
     def _row(self, code: int) -> int:

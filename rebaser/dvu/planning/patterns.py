@@ -1,4 +1,4 @@
-"""Replaces patterns among the inputs of definitions by the values that they match, when an update is planned.
+"""Replaces patterns among the inputs of definitions with the values that they match, when an update is planned.
 
 Invariant: the cost grows with the affected definitions and the values that their patterns match. If no definition of a
 change set has a pattern, none of this code runs.
@@ -37,8 +37,8 @@ class Expansion:
 
     `input_counts` and `template` have one item for each of the derived rows. `input_counts` counts each matched value
     as an input. `template` is an index into the templates of the change set or, if the definition has patterns,
-    `-k - 1` for `widened[k]`. A widened template has one input for each matched value. The widened template of a
-    definition that calls `by_id` calls `object` instead, and names its inputs by their ids.
+    `-k - 1` for `widened[k]`. A widened template has one input for each matched value. If the definition calls `by_id`,
+    its widened template calls `object` instead, and the names of the template's inputs are their ids.
 
     `faults` maps the index of a derived row to the code and message of its fault. A row has a fault if it has too many
     inputs, or if the ids of its inputs are too large. Its input count is then 0.
@@ -66,7 +66,7 @@ def input_counts(columns: Columns, rows: Ints, loops: Any) -> tuple[Longs, Ints]
 
 
 def expand(columns: Columns, rows: Ints, loops: Any) -> Expansion:
-    """Replace the patterns among the inputs of the derived `rows` by the values that they match. `columns` must have
+    """Replace the patterns among the inputs of the derived `rows` with the values that they match. `columns` must have
     patterns.
 
     Raise `DvuError` if `rows` have too many inputs together after that replacement.
@@ -121,8 +121,8 @@ def _by_id(columns: Columns, rows: Ints, patterned: Longs) -> Longs:
 
 
 def _name_inputs(columns: Columns, rows: Ints, positions: list[int], expansion: Expansion) -> None:
-    """Give each `by_id` definition at `positions` a template that names the ids of its inputs, or a fault if the ids
-    alone take more bytes than a value may have."""
+    """Give each `by_id` definition at `positions` a template in which the names of the inputs are their ids. If the ids
+    alone take more bytes than a value may have, give the definition a fault instead."""
     templates: dict[tuple[int, ...], int | None] = {}  # by inputs; None if the ids take too many bytes
     for position in positions:
         inputs = tuple(columns.inputs(int(rows[position])))
@@ -156,8 +156,8 @@ def _widened_templates(
     columns: Columns, template: Ints, pattern_counts: Ints, positions: Longs, sizes: Longs
 ) -> tuple[Ints, list[Template]]:
     """Make the widened templates of definitions that have patterns: each pattern becomes one input for each value that
-    it matches. Return a code for each definition, and the list of widened templates; the code `-k - 1` stands for
-    element `k` of the list.
+    it matches. Return a code for each definition, and the list of widened templates. The code `-k - 1` denotes element
+    `k` of the list.
 
     For each definition, `template` has the index of its template, and `pattern_counts` the number of its patterns. For
     each pattern, `positions` has its position among the inputs of its definition, and `sizes` the number of values that

@@ -26,8 +26,8 @@ def plan(
     graph = layout.cached_layout(columns)
     # A full plan pays off if the update affects a large share of the graph, and the share must be larger if the layout
     # has to be built first. The search stops when it has found more values than that share, so it takes no longer for a
-    # large update than for a small one. With a cached layout, this search stops at half the share: `plan_full_graph`
-    # then counts the affected values faster, and decides.
+    # large update than for a small one. With a cached layout, this search stops at half the share, because
+    # `plan_full_graph` then counts the affected values faster and chooses the plan.
     divisor = limits.layout_reach_divisor if graph is None else 2 * limits.full_plan_reach_divisor
     reached = subgraph.reach(view, roots, limits, columns.size // divisor)
     min_inputs = limits.full_plan_min_reached_inputs(columns.refs_used)

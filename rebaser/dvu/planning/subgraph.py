@@ -41,8 +41,9 @@ class Subgraph:
     or a recompute of it was requested. `order` lists all positions outside cycles, inputs before dependents, level by
     level. `cycles` lists the members of each cycle.
 
-    `template[i]` is an index into the templates of the change set, or `-k - 1` for `widened[k]`. `faults` maps a
-    position whose patterns match too much to the code and message of its fault; the position has no inputs here.
+    `template[i]` is an index into the templates of the change set, or `-k - 1` for `widened[k]`. `faults` maps each
+    position whose patterns match too many values to the code and message of its fault. Such a position has no inputs
+    in this subgraph.
     """
 
     rows: Ints
@@ -186,7 +187,7 @@ def local_edges(
 
 def reach(view: View, roots: Ints, limits: Thresholds, max_rows: int | None = None) -> Reached | None:
     """Return the derived rows that the update may change because of `roots` or a requested recompute; None if there are
-    more than `max_rows`."""
+    more than `max_rows` such rows."""
     columns = view.columns
     edges, count, interpreted_max = columns.edges, columns.count, limits.interpreted_max
     max_rows = count if max_rows is None else max_rows
