@@ -67,8 +67,9 @@ def make_app(console: Console, files: Mapping[str, StaticFile]) -> Any:
 
 def _shell(page: StaticFile, options: ConsoleOptions) -> StaticFile:
     """Return the page of all pages, which tells the scripts what the console was started with."""
-    told = f'<html lang="en" data-auth="{options.access.kind}"'.encode()
-    content = page.content.replace(b'<html lang="en"', told, 1)
+    told = f'<html lang="en" data-auth="{options.access.kind}"'
+    told += ' data-values="hidden"' * options.hide_values
+    content = page.content.replace(b'<html lang="en"', told.encode(), 1)
     return StaticFile(content, page.media_type, tag_of(content))
 
 

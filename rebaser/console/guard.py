@@ -14,6 +14,7 @@ from urllib.parse import quote
 from starlette.responses import JSONResponse, RedirectResponse
 
 from rebaser.console.access import Refused, Viewer
+from rebaser.console.hiding import show_values
 from rebaser.console.options import ConsoleOptions
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -66,6 +67,7 @@ class Guard:
         except Refused as refused:
             await _refusal(scope, refused)(scope, receive, send_guarded)
             return
+        show_values(not self._options.hide_values)
         await self._app(scope, _bounded(receive), send_guarded)
 
     def _viewer(self, scope: Scope) -> Viewer:

@@ -18,11 +18,14 @@ class ConsoleOptions:
       console under a name of its own (DNS rebinding).
     - `actions`: whether requests that change something are accepted.
     - `access`: who may use the console.
+    - `hide_values`: whether viewers see only kinds and sizes of values. Excludes `actions`: somebody who may define a
+      formula learns from its result what they like.
     """
 
     hosts: frozenset[str]
     actions: bool = False
     access: AccessRule = field(default_factory=OpenAccess)
+    hide_values: bool = False
 
 
 def check_exposure(host: str, access: AccessRule, *, insecure: bool) -> None:

@@ -8,11 +8,19 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from rebaser.console.hiding import told
 from rebaser.console.hub import Hub
 from rebaser.console.options import ConsoleOptions
 from rebaser.console.shapes import cut
 from rebaser.console.states import StateCache
-from rebaser_client import NewErrors, RebaserClient, RequestConflicts, RequestRejected, UnresolvedConflicts
+from rebaser_client import (
+    NewErrors,
+    NotConnectedError,
+    RebaserClient,
+    RequestConflicts,
+    RequestRejected,
+    UnresolvedConflicts,
+)
 from rebaser_client.errors import NotAllowed
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
@@ -21,6 +29,7 @@ Answer: TypeAlias = dict[str, Any]
 PAGE = 100  # rows of a page, unless the viewer chose another number
 MOST = 500  # rows of a page
 MAX_MESSAGE = 4000  # characters
+OWN_CODES = ("invalid_argument", "invalid_id")  # of errors that quote only what the viewer sent
 MAX_DETAILS = 50  # values that an error is about
 FAILED: Answer = {"error": {"code": "failed", "message": "the console failed; its log says why"}}
 _PLACE = re.compile(r"\{(\w+)\}")
@@ -140,7 +149,9 @@ def error_answer(error: RebaserError) -> tuple[int, Answer]:
         status = 404 if code.startswith("no_such") else 400
     elif isinstance(error, TransientError):
         status = 503
-    return status, {"error": {"code": code, "message": cut(error.message, MAX_MESSAGE), "details": _details(error)}}
+    safe = isinstance(error, NotConnectedError) or status in (403, 404) or code in OWN_CODES
+    message = error.message if safe else told(error.message)
+    return status, {"error": {"code": code, "message": cut(message, MAX_MESSAGE), "details": _details(error)}}
 
 
 def _details(error: RebaserError) -> list[Answer]:
@@ -150,7 +161,7 @@ def _details(error: RebaserError) -> list[Answer]:
         found = [(id_, f"{fault.code}: {fault.message}") for id_, fault in error.errors.items()]
     elif isinstance(error, RequestConflicts):
         found = [(conflict.id, conflict.message) for conflict in error.conflicts]
-    return [{"id": id_, "message": cut(message)} for id_, message in found[:MAX_DETAILS]]
+    return [{"id": id_, "message": cut(told(message))} for id_, message in found[:MAX_DETAILS]]
 
 
 def invalid(message: str) -> UnprocessableError:

@@ -1,7 +1,8 @@
 """The objects of the JSON API. Names and words are those of the command line's `--json`.
 
-Invariant: a value is sent as the text of its JSON, because a browser would round large integers. Texts are cut at a
-length that the callers name.
+Invariants: a value is sent as the text of its JSON, because a browser would round large integers. Texts are cut at a
+length that the callers name. No other module makes JSON of a value, of a definition, or of a text that may quote one;
+each of them is hidden if `hiding` says so.
 """
 
 import json
@@ -9,6 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from rebaser.console.hiding import kind_of, told, values_shown
 from rebaser_client.admin.fleet import ActiveChangeSet
 from rebaser_client.admin.servers import ServerInfo
 from rebaser_client.admin.stream_usage import StreamStatus
@@ -50,8 +52,8 @@ def server_object(server: ServerInfo) -> dict[str, Any]:
         "sweeper": server.sweeper,
         "durability": server.durability,
         "ready": server.ready,
-        "trouble": cut(server.trouble),
-        "losses": [cut(loss) for loss in server.losses[:20]],
+        "trouble": cut(told(server.trouble)),
+        "losses": [cut(told(loss)) for loss in server.losses[:20]],
     }
 
 
@@ -74,7 +76,7 @@ def activity_object(row: ActiveChangeSet) -> dict[str, Any]:
         "waiting": round(row.waiting, 1),
         "debt": row.debt,
         "update": None if update is None else {"done": update.done, "total": update.total, "seconds": update.seconds},
-        "problem": cut(row.problem),
+        "problem": cut(told(row.problem)),
     }
 
 
@@ -109,6 +111,8 @@ def json_text(value: object) -> str:
 
 def json_start(value: object, most: int) -> str:
     """Return the text of a value's JSON, cut at `most` characters. The rest of a large value is not encoded."""
+    if not values_shown():
+        return kind_of(value)
     if isinstance(value, str):
         return cut(json_text(value[:most]), most)  # quotes make it too long if something is left out
     found, length = list[str](), 0
@@ -129,8 +133,13 @@ def full_text(value: Value) -> dict[str, Any] | None:
     """Return the text of a value, and how many characters it has in all; None without a value."""
     if value.state in (State.ERROR, State.UNSET):
         return None
-    text = json.dumps(value.value, ensure_ascii=False, indent=2)
+    text = json_lines(value.value)
     return text_start(text, len(text))
+
+
+def json_lines(value: object) -> str:
+    """Return the text of a value's JSON, in lines."""
+    return json.dumps(value, ensure_ascii=False, indent=2) if values_shown() else kind_of(value)
 
 
 def text_start(text: str, length: int) -> dict[str, Any]:
@@ -139,8 +148,19 @@ def text_start(text: str, length: int) -> dict[str, Any]:
     return {"text": text[:MAX_VALUE], "length": length, "whole": len(text) <= MAX_VALUE}
 
 
+def payload_object(request: object, size: int) -> dict[str, Any]:
+    """Return the text of what a client sent: JSON, or bytes that could not be read. If values are hidden, it is empty,
+    and `size` is the number of bytes."""
+    if not values_shown():
+        return text_start("", size)
+    if isinstance(request, bytes):
+        return text_start(repr(request[: MAX_VALUE + 1])[2:-1], size)
+    text = json_lines(request)
+    return text_start(text, len(text))
+
+
 def fault_object(fault: Fault | None) -> dict[str, Any] | None:
-    return None if fault is None else {"code": fault.code, "message": cut(fault.message), "origin": fault.origin}
+    return None if fault is None else {"code": fault.code, "message": cut(told(fault.message)), "origin": fault.origin}
 
 
 def definition_text(definition: Update | None, most: int = MAX_CELL) -> str | None:
@@ -152,10 +172,10 @@ def definition_text(definition: Update | None, most: int = MAX_CELL) -> str | No
     if not isinstance(definition, Derive):
         return "(unset)"
     expression = definition.params.get("expr")
-    if isinstance(expression, str):
+    if isinstance(expression, str) and values_shown():
         return cut(f"= {expression}", most)
     wire = definition.to_wire()
-    parts = [wire["inputs"], *([wire["params"]] if wire["params"] else [])]
+    parts = [wire["inputs"], *([_params(definition)] if wire["params"] else [])]
     return cut(" ".join(["=", definition.function, *map(json_text, parts)]), most)
 
 
@@ -167,9 +187,14 @@ def definition_object(definition: Update | None) -> dict[str, Any] | None:
     if isinstance(definition, Derive):
         found["function"] = definition.function
         found["isPlain"] = set(definition.params) <= {"expr"}  # the text shows all of its parameters
-        found["params"] = cut(json.dumps(dict(definition.params), ensure_ascii=False, indent=2), MAX_VALUE)
+        found["params"] = cut(json.dumps(_params(definition), ensure_ascii=False, indent=2), MAX_VALUE)
         found["inputs"] = [_input(name, given) for name, given in list(definition.inputs.items())[:MAX_INPUTS]]
     return found
+
+
+def _params(definition: Derive) -> dict[str, Any]:
+    """Return the parameters of a function, or only their kinds: a formula contains values, too."""
+    return {name: one if values_shown() else kind_of(one) for name, one in definition.params.items()}
 
 
 def _input(name: str, given: Any) -> dict[str, Any]:
@@ -203,9 +228,9 @@ def request_object(decision: Decision, author: Authorship) -> dict[str, Any]:
         "outcome": decision.outcome.value,
         "updates": decision.performed,
         "author": cut(author.author, 200),
-        "message": cut(author.message),
+        "message": cut(told(author.message)),
         "code": cut(decision.code, 200) or None,
-        "reason": cut(decision.message),
+        "reason": cut(told(decision.message)),
     }
 
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from rebaser.console.api import change_sets, overview
+from rebaser.console.hiding import show_values
 from rebaser.console.hub import Hub, Seen
 from rebaser.console.options import ConsoleOptions
 from rebaser.console.resources import Console, Given
@@ -73,6 +74,7 @@ async def test_the_most_urgent_comes_first_and_no_more_than_fit() -> None:
 
 
 async def test_long_texts_of_servers_are_cut_and_many_servers_are_counted() -> None:
+    show_values(True)
     servers = [ServerInfo(f"s{number:03}", "1", 0, 1, "ready", trouble="x" * 9000) for number in range(150)]
     found = await answer(overview, {}, [], [], servers=servers)
     assert (len(found["servers"]), found["serverCount"]) == (overview.MAX_SERVERS, 150)

@@ -7,12 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rebaser.console.hiding import show_values
 from rebaser.console.shapes import cut, json_start
 
 TREES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shown() -> None:
+    show_values(True)
 
 
 @given(TREES, st.integers(1, 30))

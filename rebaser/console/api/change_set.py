@@ -4,6 +4,7 @@ from dataclasses import asdict
 
 from rebaser.console.api.change_sets import index_of, row_object
 from rebaser.console.api.values import base_path
+from rebaser.console.hiding import told_start
 from rebaser.console.resources import Answer, Console, Given, Resource
 from rebaser.console.shapes import cut, time_text
 from rebaser_core.errors import UnprocessableError
@@ -26,7 +27,7 @@ async def read_explanation(console: Console, given: Given) -> Answer:
     key = given.key
     found = await (await console.client()).explain(key.workspace, key.change_set)
     reasons = [
-        {name: cut(text) if isinstance(text, str) else text for name, text in asdict(reason).items()}
+        {name: cut(told_start(text)) if isinstance(text, str) else text for name, text in asdict(reason).items()}
         for reason in found.reasons[:MAX_REASONS]
     ]
     return {"waits": found.waits, "reasons": reasons}

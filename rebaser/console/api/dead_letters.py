@@ -4,7 +4,6 @@ Invariant: an action on several dead letters names their number, which the viewe
 by itself.
 """
 
-import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -12,8 +11,9 @@ from typing import Any
 
 import anyio
 
+from rebaser.console.hiding import told, values_shown
 from rebaser.console.resources import Action, Answer, Console, Given, Resource, invalid
-from rebaser.console.shapes import MAX_VALUE, cut, text_start, time_text
+from rebaser.console.shapes import cut, payload_object, text_start, time_text
 from rebaser_client import DeadLetter, DeadLetterBox
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.messages.dead_letter import readable_request
@@ -66,28 +66,26 @@ async def read_one(console: Console, given: Given) -> Answer:
     return {
         **_row(letter),
         "actions": console.options.actions,
-        "headers": {cut(name, 200): cut(value) for name, value in list(letter.headers.items())[:100]},
+        "headers": {cut(name, 200): cut(told(value)) for name, value in list(letter.headers.items())[:100]},
         **await _request(box, letter),
     }
 
 
 async def _request(box: DeadLetterBox, letter: DeadLetter) -> Answer:
     """Return the text of the request, the number of its bytes, and why it cannot be read, if it cannot."""
+    if not values_shown():
+        return {"problem": "values are hidden", "payload": text_start("", letter.size)}
     try:
         payload = await box.payload(letter, max_bytes=MAX_DECODED) or b""
     except RebaserError as error:  # the blob is gone, which may be why it died, or it is too large
-        return {"problem": cut(error.message), "payload": text_start("", letter.size)}
+        return {"problem": cut(told(error.message)), "payload": text_start("", letter.size)}
     if len(payload) > MAX_DECODED:
         return {"problem": "it is too large to be shown", "payload": text_start("", len(payload))}
     request = readable_request(letter, payload)
     if request is None:
-        text = repr(payload[: MAX_VALUE + 1])[2:-1]
-        return {
-            "problem": "it is not a valid message; these are its bytes",
-            "payload": text_start(text, len(payload)),
-        }
-    text = json.dumps(request, ensure_ascii=False, indent=2)
-    return {"problem": None, "payload": text_start(text, len(payload))}
+        problem = "it is not a valid message; these are its bytes"
+        return {"problem": problem, "payload": payload_object(payload, len(payload))}
+    return {"problem": None, "payload": payload_object(request, len(payload))}
 
 
 def _row(letter: DeadLetter) -> Answer:
@@ -97,7 +95,7 @@ def _row(letter: DeadLetter) -> Answer:
         "changeSetId": letter.key.change_set,
         "requestId": cut(letter.request_id, 200),
         "code": cut(letter.code, 200),
-        "reason": cut(letter.reason),
+        "reason": cut(told(letter.reason)),
         "attempts": letter.attempts,
         "redrive": letter.redrive,
         "server": cut(letter.server, 200),
@@ -132,7 +130,7 @@ async def _each(console: Console, body: Mapping[str, Any], what: str) -> Answer:
                 await box.drop(letter)
                 done += 1
         except RebaserError as error:
-            failed.append({"sequence": sequence, "code": error.code, "message": cut(error.message)})
+            failed.append({"sequence": sequence, "code": error.code, "message": cut(told(error.message))})
     return {"done": done, "gone": gone, "failed": failed}
 
 

@@ -12,6 +12,7 @@ from datetime import datetime
 import anyio
 
 from rebaser.console.api.values import base_path
+from rebaser.console.hiding import told, told_start
 from rebaser.console.hub import Seen
 from rebaser.console.resources import Answer, Console, Given, Resource
 from rebaser.console.shapes import activity_object, cut, time_text
@@ -79,7 +80,7 @@ async def read_reasons(console: Console, given: Given) -> Answer:
         try:
             reason = await _reason(client, row.workspace, row.change_set)
         except RebaserError as error:
-            reason = {"state": "due", "code": error.code, "text": cut(error.message), "advice": ""}
+            reason = {"state": "due", "code": error.code, "text": cut(told(error.message)), "advice": ""}
         found[f"{row.workspace}/{row.change_set}"] = reason
 
     async with anyio.create_task_group() as group:
@@ -97,10 +98,10 @@ async def _reason(client: RebaserClient, workspace: str, change_set: str) -> Ans
     return {
         "state": STATES.get(first.code, "due" if first.waits else "quiet"),
         "code": first.code,
-        "text": cut(first.text),
+        "text": cut(told_start(first.text)),
         "advice": cut(first.advice),
         "server": "" if owner is None else cut(owner[0].id, 200),
-        "error": "" if owner is None or not waits else cut(owner[1].trouble),
+        "error": "" if owner is None or not waits else cut(told(owner[1].trouble)),
         "failures": owner[1].failures if owner is not None else 0,
         "retryIn": round(owner[1].retry_in, 1) if owner is not None and waits else None,
         "deaths": attempt.deaths if attempt is not None and attempt.what == "update" else 0,

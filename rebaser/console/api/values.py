@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from rebaser.console.hiding import told_start
 from rebaser.console.resources import PAGE, Answer, Console, Given, Resource
 from rebaser.console.shapes import blame_object, definition_object, definition_text, fault_object, full_text, short_text
 from rebaser.console.states import BrowsedState, span, start_after
@@ -151,7 +152,7 @@ def _explain(loaded: BrowsedState, *, id_: str) -> Answer | None:
         "error": fault_object(found.value.error),
         "definition": definition_object(found.definition),
         "defined": found.defined or None,
-        "why": found.why,
+        "why": told_start(found.why),
         "advice": found.advice,
         "path": [value_row(loaded, one) for one in found.path],
         "inputs": list(_inputs(loaded, found)),

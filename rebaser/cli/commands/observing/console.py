@@ -90,6 +90,14 @@ def console(
             allow_from_autoenv=False,
         ),
     ] = False,
+    hide_values: Annotated[
+        bool,
+        typer.Option(
+            "--hide-values",
+            help="Show only kinds and sizes of values, and no text that may quote one. Excludes --actions.",
+            allow_from_autoenv=False,
+        ),
+    ] = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
     log_level: Annotated[
@@ -110,18 +118,27 @@ def console(
     tunnel: ssh -L 8420:127.0.0.1:8420 HOST. Another address needs --auth. Ctrl-C stops it.
     """
     from rebaser.cli import logs
+    from rebaser.cli.errors import usage_error
     from rebaser.cli.runner import run_async
     from rebaser.settings import load_settings
 
     logs.configure(log_level, log_format)
     settings = load_settings(nats_url=nats, prefix=prefix, **ACCESS_VALUES.get())
+    if hide_values and actions:
+        raise usage_error("--hide-values excludes --actions: who may define a formula can find out each value")
     access = console_access(auth, token_file, trust_proxy or [], user_header)
 
     async def serve() -> None:
         from anyio import sleep_forever
 
         async with open_console(
-            settings, http, names=allow_host or [], insecure=insecure, actions=actions, access=access
+            settings,
+            http,
+            names=allow_host or [],
+            insecure=insecure,
+            actions=actions,
+            access=access,
+            hide_values=hide_values,
         ) as url:
             terminal.write_line(f"console {url}")
             await sleep_forever()
@@ -158,6 +175,7 @@ async def open_console(
     insecure: bool = False,
     actions: bool = False,
     access: "AccessRule | None" = None,
+    hide_values: bool = False,
     fall_back: bool = False,
 ) -> AsyncGenerator[str, None]:
     """Serve a console of the installation that `settings` describe, and yield its URL.
@@ -188,7 +206,7 @@ async def open_console(
 
     with closing(await _listen(address, host, fall_back)) as listener:
         port = listener.getsockname()[1]
-        options = ConsoleOptions(accepted_hosts(host, port, names or ()), actions, access)
+        options = ConsoleOptions(accepted_hosts(host, port, names or ()), actions, access, hide_values)
         async with server.console(connect, listener, options, __version__):
             yield f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 

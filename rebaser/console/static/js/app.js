@@ -237,6 +237,7 @@ function shell() {
         ${NAV.map(([href, word]) => keyed(href, html`<a href=${href} aria-current=${here(href) ? "page" : null}>${word}</a>`))}
       </nav>
       <span class="tools">
+        ${document.documentElement.dataset.values === "hidden" ? html`<span class="tag">values hidden</span>` : null}
         ${linkState()}
         <button type="button" class="quiet-button" @click=${switchTheme} title="Switch between light and dark (t)" aria-label="Switch between light and dark">${icon("half")}</button>
         <button type="button" class="quiet-button" @click=${() => toggleKeys(true)} title="Keys (?)" aria-label="Show the keys">?</button>

@@ -1,0 +1,50 @@
+"""Hides values: with `--hide-values`, a viewer sees their kinds and sizes only.
+
+Invariants: values, parameters of functions, and texts that may quote values reach the JSON API only through `shapes`,
+which asks this module for each of them. Values are hidden unless the request says that they are shown; so code that
+runs outside of a request, and forgets about it, shows nothing.
+
+A number, a truth value and null have no size: the length of a number is a part of it.
+"""
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+
+_SHOWN: ContextVar[bool] = ContextVar("values_shown", default=False)
+
+
+def show_values(shown: bool) -> None:
+    """Decide whether the present request, and what it starts, gets values."""
+    _SHOWN.set(shown)
+
+
+def values_shown() -> bool:
+    return _SHOWN.get()
+
+
+def kind_of(value: object) -> str:
+    """Return the kind of a value, and how large it is."""
+    if isinstance(value, str):
+        return _sized("text", len(value), "character")
+    if isinstance(value, Mapping):
+        return _sized("object", len(value), "field")
+    if isinstance(value, (list, tuple)):
+        return _sized("list", len(value), "item")
+    if value is None:
+        return "null"
+    return "truth value" if isinstance(value, bool) else "number"
+
+
+def told(text: str) -> str:
+    """Return a text that may quote values, or only its size."""
+    return text if not text or values_shown() else f"(hidden: {_sized('text', len(text), 'character')})"
+
+
+def told_start(text: str) -> str:
+    """Return a text of ours that may quote another one behind a colon, or only what stands before."""
+    start, colon, rest = text.partition(": ")
+    return text if not colon or values_shown() else f"{start}: {told(rest)}"
+
+
+def _sized(kind: str, size: int, unit: str) -> str:
+    return f"{kind}, {size:,} {unit}{'' if size == 1 else 's'}"
