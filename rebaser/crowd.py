@@ -17,7 +17,7 @@ MAX_SEARCH = 1000  # maximum number of owners that one search examines
 def find_idle(owners: OrderedDict[ChangeSetKey, Owner], now: float) -> Owner | None:
     """Return the owner that has been idle longest among the examined owners; None if none of them is idle.
 
-    Examining all of ten thousand owners would take too long. So this function examines the first `SAMPLE` owners. If
+    Examining all of ten thousand owners would take too long, so this function examines the first `SAMPLE` owners. If
     all of them are busy, it continues until it finds an idle owner or has examined `MAX_SEARCH` owners. It moves the
     examined owners to the end, so that the next search examines others.
     """

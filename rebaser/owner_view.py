@@ -1,6 +1,6 @@
 """Describes owners to observers: a single owner for `rebaser explain`, and all owners as a census.
 
-Invariant: this module only reads owners. It counts them anew in each call, and keeps no numbers between calls.
+Invariant: this module only reads owners. It counts the owners in each call, and keeps no counts between calls.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Answers pings, with which `rebaser status` finds the servers and reads their state."""
+"""Answers the pings that `rebaser status` sends to find the servers and read their state."""
 
 import json
 import time
@@ -19,7 +19,7 @@ from rebaser_core.messages import DvuProgress
 
 log = structlog.get_logger(__name__)
 
-MAX_PING = 1024  # maximum bytes of a ping that names a change set
+MAX_PING = 1024  # maximum bytes of a ping that asks about a change set
 
 
 def describe(server: Server) -> dict[str, object]:
@@ -56,7 +56,8 @@ def _describe_update(update: DvuProgress) -> dict[str, object]:
 
 
 def about_change_set(context: Context, server: Server, payload: bytes) -> dict[str, object]:
-    """Return the fields that describe the change set that the ping `payload` names; an empty dict if it names none.
+    """Return the fields that describe the change set that a ping asks about; an empty dict if it asks about none.
+    `payload` is the payload of the ping.
 
     `OwnerFacts` in `rebaser_core.explain` describes the fields. `trouble` is the newest failure of the change set on
     this server. `time` is the time on the clock of this server, in Unix seconds.
@@ -65,7 +66,7 @@ def about_change_set(context: Context, server: Server, payload: bytes) -> dict[s
         asked: Any = json.loads(payload) if 0 < len(payload) <= MAX_PING else None
         key = ChangeSetKey.of(asked["workspace"], asked["changeSet"])
     except (ValueError, TypeError, KeyError, RecursionError, RebaserError):
-        return {}  # the ping names no change set
+        return {}  # the ping does not ask about a change set
     failure = context.health.of(key, context.now())
     about = server.about(key) | {"rtt": context.connection.away_and_rtt()[1], "time": time.time()}
     if failure is not None:
@@ -79,10 +80,10 @@ async def answer_pings(
     answer: Callable[[], dict[str, object]],
     about: Callable[[bytes], dict[str, object]] = lambda _: {},
 ) -> None:
-    """Reply to each ping that names an inbox, until cancelled. The reply has the fields of `answer()` and those of
-    `about(payload)`.
+    """Reply to each ping that has an inbox for the reply, until cancelled. The reply has the fields of `answer()` and
+    those of `about(payload)`.
 
-    The sender chooses the inbox and names it in a header, as in requests (see `rebaser.change_set.replies`). Older
+    The sender chooses the inbox and puts it in a header, as in requests (see `rebaser.change_set.replies`). Older
     clients set only the reply subject of NATS. NATS replaces that subject if the ping comes from another account.
     """
     async with context.connection.subscribe(context.subjects.ping) as pings:
@@ -95,5 +96,5 @@ async def answer_pings(
                 continue
             try:
                 await context.connection.publish(inbox, dumps(JSON, answer() | about(ping.data)))
-            except RebaserError as error:  # for instance, because the connection was lost after the ping arrived
+            except RebaserError as error:  # for instance, the connection was lost after the ping arrived
                 log.warning("ping_not_answered", reason=error.message)

@@ -54,7 +54,7 @@ class Server:
         self._context = context
         self._sweeper = make_sweeper(context)
         self._collection = CollectionSchedule(context, context.settings.collection_interval())
-        self._owners: OrderedDict[ChangeSetKey, Owner] = OrderedDict()  # calling a method of an owner may reorder it
+        self._owners: OrderedDict[ChangeSetKey, Owner] = OrderedDict()  # an owner's methods may reorder this dict
         self._updates_reporter = ProgressReporter(context, partial(running_updates, self._owners))
         self._held: dict[ChangeSetKey, Task] = {}  # tasks without an owner, because no slot is free
         self._successor_tasks: dict[ChangeSetKey, Task] = {}  # delivered while their previous owners end
@@ -158,7 +158,7 @@ class Server:
             self._make_room()
 
     async def _refuse(self, message: PullMessage, error: UnprocessableError) -> None:
-        """Move a task whose subject names no change set to the dead letters. If that fails, NATS redelivers it."""
+        """Move a task whose subject identifies no change set to the dead letters. If that fails, NATS redelivers it."""
         log.warning("task_unreadable", subject=message.subject[:120], reason=error.message)
         context, sequence = self._context, message.stream_sequence
         decision = Decision(sequence, RequestId(f"@task{sequence}"), Outcome.DEAD, 0, error.code, error.message)
@@ -212,7 +212,7 @@ class Server:
         return self._slots.total(without_slot=len(self._owners) - self._slots_taken)
 
     def _fill_slots(self) -> None:
-        """Give free slots to held tasks. For each slot that is still free, request a task, unless one is on its way."""
+        """Give free slots to held tasks. Request a task for each slot that is still free, unless one is on its way."""
         if self._stopping:
             return
         total = self._slot_total()
@@ -228,7 +228,7 @@ class Server:
             self._pull.add_credit(wanted)
 
     def _make_room(self) -> None:
-        """For each held task without a free slot, stop an idle owner so that its slot becomes free, if there is one."""
+        """For each held task without a free slot, stop an idle owner, if there is one, to free its slot."""
         now = self._context.now()
         for _ in range(self._slots_taken + len(self._held) - self._slot_total()):
             owner = crowd.find_idle(self._owners, now)
@@ -299,7 +299,7 @@ class Server:
             await task.progress()
 
     async def _start_loop(self) -> None:
-        """Whenever a slice of owners has been started, start the next one in a later iteration of the event loop."""
+        """After each slice of owners, start the next slice in a later iteration of the event loop."""
         while True:
             await self._slice_full.wait()
             self._slice_full = anyio.Event()
@@ -343,7 +343,8 @@ class Server:
         for owner in leaving[:waiting]:
             owner.stop(Reason.YIELD)
         if leaving and not waiting and not info.num_waiting:
-            # A task that was given back does not count as pending in NATS. No server is pulling, so request one task.
+            # NATS does not count returned tasks as pending. As no server is pulling, such a task may wait: request one
+            # task.
             self._overbooked = 1
             self._fill_slots()
 

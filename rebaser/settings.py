@@ -26,7 +26,7 @@ LOWEST_LIMIT = 8
 DEFAULT_GC_EVERY = 86_400.0  # seconds between garbage collections if blobs are in NATS
 _INBOX = re.compile(r"[\w-]+(\.[\w-]+)*", re.ASCII)
 _SPARK = re.compile(r"local(-cluster)?(\[[^\]]+\])?|yarn|(sc|spark|k8s)://.+")
-Finite = Annotated[float, Field(allow_inf_nan=False)]  # converted to integers of milliseconds
+Finite = Annotated[float, Field(allow_inf_nan=False)]  # finite, because it is converted to integer milliseconds
 ACCESS = (
     "nats_creds", "nats_nkey", "nats_user", "nats_password", "nats_token",
     "nats_tls_ca", "nats_tls_cert", "nats_tls_key", "nats_tls_hostname",
@@ -70,7 +70,7 @@ class Settings(BaseModel):
     inbox_prefix: str = Field("_INBOX", description="Prefix of the subjects on which this process receives answers.")
     reply_prefix: str | None = Field(
         None,
-        description="Prefix of the inboxes that clients may name for their replies; servers refuse all others. Default:"
+        description="Prefix of the inboxes that clients may use for their replies; servers refuse all others. Default:"
         " the inbox prefix of the server. With another prefix, clients cannot direct replies to the inbox of a server.",
     )
     spark: str = Field(
@@ -190,7 +190,7 @@ class Settings(BaseModel):
         30 * 86_400.0,
         ge=0,
         description="How long after its last commit a closed change set is deleted, unless it was closed when it was"
-        " created; 0: never. It can be brought back as long as its history is kept.",
+        " created; 0: never. It can be restored as long as its history is kept.",
     )
     gc_every: float | None = Field(
         None,
@@ -260,10 +260,10 @@ class Settings(BaseModel):
 
     # Traces; the variables OTEL_… of OpenTelemetry turn them on
     trace_ratio: float = Field(
-        0.0, ge=0, le=1, description="Share of the requests without a trace for which the server begins one."
+        0.0, ge=0, le=1, description="Share of the requests without a trace for which the server begins a trace."
     )
     trace_slower_than: float = Field(
-        1.0, ge=0, description="A request that takes longer, from its storage to its answer, gets a trace afterwards."
+        1.0, ge=0, description="Requests that take longer than this, from storage to answer, are traced afterwards."
     )
 
     # Logging

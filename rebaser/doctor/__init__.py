@@ -4,10 +4,10 @@ Only the command line imports this package; servers do not. It may import `rebas
 `rebaser_core`. `log_message` and `history` do no I/O: they classify single messages and fold a damaged log.
 `examination`, `repair` and `rights` do the I/O.
 
-A log that cannot be read stops its change set: readers fail, and owners keep giving back its task. A repair appends one
-commit that names a new checkpoint with everything that can still be read. From then on, no reader needs the messages
-before that commit. The damaged messages remain in the log until a later checkpoint causes a purge up to the repair. If
-they belong to the history that is kept, they remain until that history expires.
+A log that cannot be read stops its change set: readers fail, and owners return its task again and again. A repair
+appends one commit that refers to a new checkpoint with everything that can still be read. From then on, no reader needs
+the messages before that commit. The damaged messages remain in the log until a later checkpoint causes a purge up to
+the repair. If they belong to the history that is kept, they remain until that history expires.
 
 How the repaired state is built, and why:
 
@@ -18,12 +18,12 @@ How the repaired state is built, and why:
   parts that still decode may be wrong. The doctor lists the values that the commit changed as far as it can read them.
 - If a `create` commit is damaged and no later checkpoint contains it, all values that the change set took over from its
   parent are lost.
-- Commits after the damage are carried over. An edit sets a value, sets a definition, or removes a value, which succeeds
-  on any state. So omitting these later edits would only lose more. Two kinds of commits are omitted, so that nothing is
-  applied twice: copies of earlier commits, and commits that apply requests which were decided before.
+- Commits after the damage are carried over. An edit sets a value, sets a definition, or removes a value. Since each of
+  these succeeds on any state, omitting later edits would only lose more. Two kinds of commits are omitted, so that
+  nothing is applied twice: copies of earlier commits, and commits that apply requests which were decided before.
 - Derived values may depend on edits that were lost, so all of them are computed again.
-- The header `X-Applied` of an unreadable commit, or the commit after it, shows whether it decided any request: if the
-  highest decided request is the same before and after, it decided none.
+- The header `X-Applied` of an unreadable commit, or the commit after it, shows whether the unreadable commit decided
+  any request: if the highest decided request is the same before and after, it decided none.
 
 What remains of "exactly once": `applied`, the highest sequence of a decided request, never decreases. However, the
 outcomes recorded in a lost commit are forgotten, except outcomes of requests for which nothing was applied. If a

@@ -94,8 +94,8 @@ class Examination:
 
 
 async def examine(stores: Stores, key: ChangeSetKey) -> Examination:
-    """Read the log of `key`, and return what is wrong with it. Raise `TransientError` if NATS or the blob store cannot
-    be reached."""
+    """Read the log of `key`, and return its defects. Raise `TransientError` if NATS or the blob store cannot be
+    reached."""
     return await _Examiner(stores, key).run()
 
 
@@ -140,7 +140,7 @@ class _Examiner:
         return examination
 
     async def _read(self) -> list[LogMessage]:
-        """Return all messages that the log has at one moment. If one is purged meanwhile, start again."""
+        """Return all messages that the log has at one moment. If a message is purged meanwhile, start again."""
         for _ in range(READ_ATTEMPTS):
             first = await self._js.next(self._stream, self._subject, 1)
             last = await self._js.last(self._stream, self._subject)
@@ -180,7 +180,7 @@ class _Examiner:
             except TransientError as error:
                 if error.code not in LASTING_CODES:
                     raise
-                problem = f"names a checkpoint that cannot be read: {error.message}"
+                problem = f"refers to a checkpoint that cannot be read: {error.message}"
             else:
                 problem = _mismatch(state.last, sequence, messages)
                 if not problem:
@@ -255,7 +255,7 @@ class _Examiner:
             return commit, f"has a delta that cannot be read: {reason}"
 
     def _check_newest_headers(self, message: LogMessage) -> None:
-        """Report a finding if the headers of the newest message do not tell the sweeper whether an update is due."""
+        """Report a finding if the headers of the newest message do not show the sweeper whether an update is due."""
         commit = message.commit
         if (
             commit is None
@@ -296,7 +296,7 @@ class _Examiner:
             notes.append(text)
 
     async def _cross_check(self) -> None:
-        """Load the log as all other readers do, and report a finding if that fails. Call this only if no other defect
+        """Load the log like all other readers, and report a finding if that fails. Call this only if no other defect
         was found."""
         try:
             await self._reader.load(self._examination.key)
@@ -327,13 +327,13 @@ class _Examiner:
 
 
 def _checkpoints(messages: list[LogMessage]) -> list[tuple[CheckpointRef, int]]:
-    """Return every checkpoint that a message in the log names, even if the message is damaged, in log order. Each is
-    paired with the sequence of the first message that names it."""
+    """Return every checkpoint that a message in the log refers to, even if the message is damaged, in log order. Each
+    is paired with the sequence of the first message that refers to it."""
     named: dict[str, tuple[CheckpointRef, int]] = {}
     for message in messages:
         commit = message.commit
         if commit is not None and (commit.kind is Kind.CREATE or commit.begin):
-            continue  # this commit names the checkpoint of another change set
+            continue  # this commit refers to the checkpoint of another change set
         if message.commit is not None and message.commit.checkpoint is not None:
             reference = message.commit.checkpoint
         elif message.classification is Classification.DAMAGED and is_address(message.summary().checkpoint):
@@ -348,13 +348,13 @@ def _checkpoints(messages: list[LogMessage]) -> list[tuple[CheckpointRef, int]]:
 
 def _mismatch(checkpoint: int, named_by: int, messages: list[LogMessage]) -> str:
     """Return the reason why a checkpoint cannot belong to this log; empty if it can. The checkpoint has the state after
-    commit `checkpoint`, and message `named_by` names it."""
+    commit `checkpoint`, and message `named_by` refers to it."""
     if checkpoint >= named_by:
-        return f"names a checkpoint of commit {checkpoint}, which is not before it"
+        return f"refers to a checkpoint of commit {checkpoint}, which is not before it"
     behind = next((message for message in messages if message.sequence > checkpoint), None)
     if behind is not None and behind.commit is not None and behind.commit.previous < checkpoint:
         follows = f"{behind.sequence} follows {behind.commit.previous}"
-        return f"names a checkpoint of commit {checkpoint}, which was never on this log: {follows}"
+        return f"refers to a checkpoint of commit {checkpoint}, which was never in this log: {follows}"
     return ""
 
 

@@ -1,7 +1,7 @@
 """Folds a partly damaged log, and reports what a repair would lose. This module does no I/O.
 
-Invariant: an undamaged log folds exactly as every other reader folds it. Each defect is one finding. No request is
-applied twice, even if parts of the log are missing or repeated.
+Invariant: an undamaged log folds exactly as every other reader folds it. Each defect is reported as one finding. No
+request is applied twice, even if parts of the log are missing or repeated.
 """
 
 from collections.abc import Mapping

@@ -37,9 +37,9 @@ class Classification(Enum):
 class CommitSummary:
     """The readable parts of a commit. Fields that cannot be read are None or empty.
 
-    `applied_known` tells whether `applied` could be read: it may have been read as None. `changes` is the number of
-    values that the commit changed, and `ids` are their ids, `MAX_LISTED` at most. `checkpoint` is the address of the
-    checkpoint that the commit names.
+    `applied_known` is true if `applied` could be read, even if its value is None. `changes` is the number of values
+    that the commit changed, and `ids` are their ids, `MAX_LISTED` at most. `checkpoint` is the address of the
+    checkpoint that the commit refers to.
     """
 
     kind: Kind | None = None
@@ -89,7 +89,7 @@ class LogMessage:
 
 
 def classify_message(sequence: int, time_ns: int, headers: Mapping[str, str], data: bytes) -> LogMessage:
-    """Return the message of a log with these contents, classified, and decoded as far as it can be read."""
+    """Return a log message with these contents, classified, and decoded as far as it can be read."""
     message = LogMessage(sequence, time_ns, headers, data, Classification.COMMIT, decode_headers=headers)
     try:
         return replace(message, commit=_without_delta(decode_commit(headers, data)))

@@ -1,6 +1,6 @@
-"""Repairs a damaged log by appending one commit that names a checkpoint of everything that can still be read.
+"""Repairs a damaged log by appending one commit that refers to a checkpoint of everything that can still be read.
 
-Invariant: all parts of the checkpoint are stored before the commit names it. The commit is refused if the log has
+Invariant: all parts of the checkpoint are stored before the commit is appended. The commit is refused if the log has
 changed since the examination. Nothing else is changed, and nothing is deleted.
 """
 
@@ -38,6 +38,6 @@ async def repair(stores: Stores, examination: Examination, owner: str, *, histor
     )
     await checkpointer.store(stores.blobs, commits)
     await publish_task(stores.js, stores.subjects, key)
-    # Load the repaired log as any reader does, so that a failure shows here rather than in the next owner.
+    # Load the repaired log like any reader, so that a failure appears here rather than in the next owner.
     await StateLoader(stores.js, stores.subjects, stores.blobs).load(key)
     return commits.state.last

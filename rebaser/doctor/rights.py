@@ -27,7 +27,7 @@ MAX_CONCURRENT = 16
 class Probe:
     """An attempt to publish `body` to `subject` or, if `listen` is set, to subscribe to it.
 
-    `refused` tells whether the message has a header that makes its stream refuse it.
+    `refused` is true if the message has a header that makes its stream refuse it.
     """
 
     subject: str
@@ -51,7 +51,7 @@ def client_probes(subjects: Subjects) -> Iterator[Probe]:
 
 
 def server_probes(subjects: Subjects, reply_prefix: str = "_INBOX", *, create: bool = True) -> Iterator[Probe]:
-    """Yield a probe for each operation of servers that can be probed. `create` tells whether servers create streams."""
+    """Yield a probe for each operation of servers that can be probed. `create` is true if servers create streams."""
     yield Probe(f"{reply_prefix}.{ABSENT}")
     for kind in ("requests", "commits", "dlq"):
         yield Probe(f"{subjects.root}.{kind}.{ABSENT}.{ABSENT}", refused=True)

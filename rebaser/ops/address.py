@@ -1,4 +1,4 @@
-"""Parses the address of an HTTP port, and listens there."""
+"""Parses the address of an HTTP port, and opens a listening socket at that address."""
 
 import errno
 import re

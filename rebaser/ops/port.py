@@ -1,4 +1,4 @@
-"""Opens the ops port, in the event loop of the server. So if the loop is blocked, probes get no answer.
+"""Opens the ops port in the server's event loop, so that probes get no answer if the loop is blocked.
 
 Invariant: the port opens before the server connects to NATS, and stays open until the server has returned its tasks to
 NATS.
@@ -23,11 +23,11 @@ log = structlog.get_logger(__name__)
 @contextlib.asynccontextmanager
 async def ops_port(address: str | None, state: Observed) -> AsyncIterator[int]:
     """Serve HTTP at `address`, which has the form `HOST:PORT`, until the caller leaves the context. A cancellation does
-    not stop the server before that.
+    not stop the HTTP server before that.
 
-    Yield the port. If `address` is None, nothing is served, and the port is 0.
+    Yield the port number. If `address` is None, nothing is served, and the number is 0.
 
-    Raise `ConfigError` if the address cannot be used, or if the packages are not installed.
+    Raise `ConfigError` if the address cannot be used, or if the required packages are not installed.
     """
     if address is None:
         yield 0

@@ -1,7 +1,8 @@
 """Computes the answers of `/livez`, `/readyz` and `/scale` from a snapshot, without I/O.
 
-Liveness means that a restart would not help; readiness means that a rollout may continue. So a problem that a restart
-does not fix never makes the liveness probe fail: otherwise, the whole fleet would restart at once when NATS is lost.
+Liveness means that a restart would not help; readiness means that a rollout may continue. For this reason, a problem
+that a restart does not fix never makes the liveness probe fail. Otherwise, the whole fleet would restart at once when
+NATS is lost.
 """
 
 from collections.abc import Collection, Mapping

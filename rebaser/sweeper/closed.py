@@ -2,8 +2,8 @@
 
 A client could send the same requests. The owners decide them in order, like all other requests.
 
-Invariant: a change set is deleted only if its log has no commit after the one that the sweeper saw. So a change set
-that is reopened in time is kept.
+Invariant: a change set is deleted only if its log has no commit after the one that the sweeper saw. A change set that
+is reopened in time is therefore kept.
 """
 
 from collections.abc import Mapping
@@ -31,8 +31,8 @@ AUTHOR = "rebaser"
 
 
 class ClosedChangeSets:
-    """Sends a request to delete a closed change set `closed_for` seconds after its newest commit; never if that is
-    0."""
+    """Sends a request to delete a closed change set `closed_for` seconds after its newest commit; never if `closed_for`
+    is 0."""
 
     def __init__(self, js: JetStream, subjects: Subjects, closed_for: float) -> None:
         self._js = js

@@ -53,7 +53,7 @@ class OldHistory:
         self._interval = min(interval, MAX_INTERVAL) if interval else MAX_INTERVAL
         self._created = ""
         self._crowded = False  # whether the current round is for a crowded stream
-        self._warned = False  # whether a log event has reported that the stream is crowded and no history is left
+        self._warned = False  # whether a warning was logged that the stream is crowded although no history is left
         # The logs that this round has yet to examine: the name `ws.cs` and the number of messages of each.
         self._queue: deque[tuple[str, int]] = deque()
         self._next_round: datetime | None = None
@@ -154,7 +154,7 @@ class OldHistory:
         after = read_after(newest.checkpoint, newest.created_by)
         if newest.created_by or is_deleted(message.headers):
             return after
-        # The newest checkpoint contains the state after the commit at `after`, which names the previous checkpoint.
+        # The newest checkpoint contains the state after the commit at `after`, which refers to the previous checkpoint.
         covered = self._commit(key, await self._js.get(self._subjects.commits_stream, after)) if after else None
         return 0 if covered is None else read_after(covered.checkpoint, covered.created_by)
 

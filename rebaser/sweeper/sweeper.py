@@ -6,12 +6,12 @@ requests, or its newest commit says that an update is due, but it has no task.
 
 One server of the fleet sweeps. The sweep stream holds one message that is never acknowledged. NATS delivers it to the
 client that JetStream has pinned (ADR-42). The pinned server gives the message back with a delay, and the redelivery
-starts its next sweep. If the pinned server dies, it loses the pin, and the message goes to another server. If several
+starts the next sweep. If the pinned server dies, it loses the pin, and the message goes to another server. If several
 servers sweep at the same time, no harm is done, because NATS refuses a second task for a change set.
 
-The sweeper also moves messages whose subject names no change set to the dead letters (see `unroutable`), purges history
-that owners leave in the log (see `old_history`), and sends requests to delete change sets that were closed long ago
-(see `closed`).
+The sweeper also moves messages whose subject identifies no change set to the dead letters (see `unroutable`), purges
+history that owners leave in the log (see `old_history`), and sends requests to delete change sets that were closed long
+ago (see `closed`).
 """
 
 import time
@@ -153,7 +153,8 @@ class Sweeper:
         return published
 
     async def _sweep_once(self, message: PullMessage) -> None:
-        """Sweep while keeping `message` in progress, then give it back, to be redelivered for the next sweep."""
+        """Sweep, and send progress acks for `message` meanwhile. Then return the message to NATS, which redelivers it
+        for the next sweep."""
         delay, began = self._interval, clock()
         try:
             async with anyio.create_task_group() as group:

@@ -1,9 +1,9 @@
-"""Moves unroutable messages to the dead letters. These are requests whose subject names no change set: no owner would
-read them.
+"""Moves unroutable messages to the dead letters. These are requests whose subject identifies no change set, so no owner
+would ever read them.
 
 NATS stores every message that matches the subjects of the stream, even if its tokens are wildcards, too long, or not
 text. The sweeper moves such a message to the dead letters of the change set `UNROUTABLE_KEY`, with the reason why the
-subject names no change set, and deletes it.
+subject identifies no change set, and then deletes the message.
 
 Invariant: the copy is confirmed before the message is deleted. A message is examined again only if moving it failed.
 """
@@ -25,7 +25,7 @@ from rebaser_core.streams.subjects import Subjects
 log = structlog.get_logger(__name__)
 
 UNROUTABLE_KEY = ChangeSetKey("-", "-")
-MAX_MOVED = 256  # number of messages after which a sweep moves no other chunk, so that it does not take too long
+MAX_MOVED = 256  # number of moved messages after which a sweep ends its search, so that it does not take too long
 MAX_CONCURRENT = 32  # number of messages that are moved concurrently
 CHUNK = 256  # number of subjects that are examined before other tasks may run
 SILENCE = 1.0  # seconds without a message until the sweeper asks NATS whether there are more
@@ -74,7 +74,7 @@ class UnroutableMessages:
         return moved
 
     def _problem(self, message: Message) -> UnprocessableError | None:
-        """Return the reason why the subject of `message` names no change set; None if it names one."""
+        """Return the reason why the subject of `message` identifies no change set; None if it identifies one."""
         try:
             self._subjects.parse(message.subject)
         except UnprocessableError as error:

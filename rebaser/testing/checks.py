@@ -44,11 +44,11 @@ class _Call:
 def check_function(
     function: Function | ScalarForm, cases: Iterable[Case], params: Mapping[str, JsonInput] | None = None
 ) -> list[Value]:
-    """Compute `function` for each of `cases`, as servers would, and return the values, in the order of `cases`.
+    """Compute `function` for each of `cases` like a server, and return the values, in the order of `cases`.
 
     `function` is what a plug-in exports: a `Function`, or a callable `(inputs, params)`. All calls get the same
-    `params`. A function that raises an exception, or returns something that cannot be stored, gives a value in the
-    state `error`, with its code and message.
+    `params`. If the function raises an exception, or returns something that cannot be stored, the value is in the state
+    `error`, and has an error code and a message.
 
     Raise `AssertionError` if the results for a case differ in value or in type (`1`, `1.0` and `true` differ):
 
@@ -120,15 +120,16 @@ def _length(inputs: Any) -> int:
 
 
 def _batches(calls: Sequence[_Call], first: Sequence[Value]) -> Iterator[tuple[list[int], str]]:
-    """Yield lists of positions in `calls` that a worker computes together, each with words for a message. `first` are
-    the results of the calls."""
+    """Yield lists of positions in `calls` that a worker computes together, each with a phrase that tells the user in an
+    error message how the calls were computed. `first` are the results of the calls."""
     size = thresholds.now.group_min_values
     groups: defaultdict[tuple[tuple[str, int], ...], list[int]] = defaultdict(list)
     for at, call in enumerate(calls):
         groups[call.template.inputs].append(at)
         yield [at] * size, "is computed many times in one call"
     for group in groups.values():
-        # The vector form may fail for a group with errors, so the others of the group are also computed without them.
+        # The vector form may fail for a group with errors, so the rest of the group is also computed without these
+        # errors.
         computable = [at for at in group if first[at].state is not State.ERROR]
         for part in [group] if len(computable) in (0, len(group)) else [group, computable]:
             many = part * -(-size // len(part))
@@ -160,7 +161,7 @@ def _compute(known: FunctionRegistry, calls: Sequence[_Call]) -> list[Value]:
 def _value(item: Any, faults: Iterator[Any]) -> Value:
     if item is not IN_ERROR:
         return Value(item, State.OK)
-    code, message = next(faults)  # no input is in error, so the fault names no other value
+    code, message = next(faults)  # no input is an error, so the fault has no origin
     return Value(None, State.ERROR, Fault(code, message, ""))
 
 

@@ -29,7 +29,7 @@ class InProcessEngine:
         """Return at once, because this engine is always available."""
 
     async def evaluate(self, packets: Sequence[bytes], **_: Any) -> list[list[bytes]]:
-        """Return the results of each packet. Raise `DvuError` as a worker would."""
+        """Return the results of each packet. Raise `DvuError` in the same cases as a worker."""
         return [await to_thread.run_sync(evaluate_packet, packet) for packet in packets]
 
     async def share(self, _: object) -> None:

@@ -21,8 +21,8 @@ from rebaser_client.task_groups import flat_task_group
 from rebaser_core.errors import ConfigError
 
 START_TIMEOUT = 60.0  # seconds
-# Settings that differ from the defaults of `rebaser serve`. The grace period is short because a server that is crashed
-# may wait for NATS until it ends.
+# Settings that differ from the defaults of `rebaser serve`. The grace period is short because, after `crash`, the
+# server may wait for NATS until the grace period ends.
 TEST_DEFAULTS: dict[str, Any] = {"server_id": "local", "shutdown_grace": 1.0}
 
 
@@ -30,7 +30,8 @@ class LocalRebaser:
     """A running installation. `url` is the address of its NATS server, and `prefix` the prefix of its streams, for
     clients of any kind.
 
-    `client` connects on first use; threads can share it. Programs on asyncio connect with `RebaserClient.connect(url)`.
+    `client` connects on first use; threads can share it. Programs that use asyncio connect with
+    `RebaserClient.connect(url)`.
     """
 
     def __init__(self, url: str, prefix: str, stack: ExitStack, crash: Callable[[], None]) -> None:
@@ -45,10 +46,10 @@ class LocalRebaser:
         return self._stack.enter_context(BlockingRebaserClient.connect(self.url, prefix=self.prefix))
 
     def settle(self, workspace: str, change_set: str, *, timeout: float = 60.0) -> None:
-        """Return when all requests sent so far are decided, and all derived values are up to date.
+        """Wait until all requests sent so far are decided, and all derived values are up to date.
 
-        Sends an empty request, which is decided after the others. Raise `UnprocessableError` if there is no such
-        change set, and `RequestTimeout` after `timeout` seconds.
+        Send an empty request, which is decided after the others. Raise `UnprocessableError` if there is no such change
+        set, and `RequestTimeout` after `timeout` seconds.
         """
         if not self.client.exists(workspace, change_set):
             raise UnprocessableError(f"there is no change set {workspace}/{change_set}", code="no_such_change_set")
@@ -57,8 +58,8 @@ class LocalRebaser:
     def crash(self) -> None:
         """Crash both servers, and start them again with the same data, at the same address.
 
-        NATS is killed, and then the Rebaser server is stopped, which can neither commit nor hand over its change sets
-        any more. What was stored is kept. Clients reconnect automatically. If a function is running, the call waits for
+        NATS is killed first. The Rebaser server is stopped after that, so it can neither commit nor hand over its
+        change sets. Stored data is kept. Clients reconnect automatically. If a function is running, the call waits for
         it.
         """
         self._crash()
@@ -72,9 +73,9 @@ def local_rebaser(
 
     - `data`: the folder for the data of NATS; a later call with the same folder finds the stored data. Default: a
       temporary folder, which is deleted.
-    - `spark`: compute derived values on an embedded Spark, as `rebaser dev` does, which takes seconds to start.
-      Otherwise, the code that Spark's workers run computes them in this process. Plug-ins are found in both cases if
-      they are installed, for instance the project under test.
+    - `spark`: compute derived values on an embedded Spark, like `rebaser dev`; Spark takes seconds to start. Otherwise,
+      the code that Spark's workers run computes them in this process. Plug-ins are found in both cases if they are
+      installed, for instance the project under test.
     - `settings`: settings of `rebaser serve`, under their names in `rebaser.settings.Settings`. `shutdown_grace` is 1 s
       by default.
 

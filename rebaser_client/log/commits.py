@@ -30,9 +30,7 @@ FOREIGN = "foreign"  # the code of the error that `decode_commit` raises for a m
 DAMAGED = "damaged_commit"
 SINGLY = 2  # commits that are read one by one before the first page, because many callers need no more
 FIRST_PAGE, MAX_PAGE, GROWTH = 64, 16_384, 16  # commits on the first and the largest page; factor between pages
-MAX_SPREAD = (
-    64  # upper bound for the estimated number of stream sequences per commit, which determines the range of a page
-)
+MAX_SPREAD = 64  # upper bound for the estimated stream sequences per commit, which determine the size of a page
 PAGE_BYTES = 16 * 1024 * 1024
 RESOLUTION = timedelta(microseconds=1)  # the resolution of times in arguments
 

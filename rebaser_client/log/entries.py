@@ -26,9 +26,7 @@ PROBE_LIFETIME = 5  # seconds after which nats-server deletes the consumer of a 
 PATIENCE = 0.5  # seconds without a message, after which the reader checks whether messages remain
 BATCH = 256
 HEARTBEAT = 5.0  # seconds
-REPLAY_HEARTBEAT = (
-    24 * 3600.0
-)  # seconds; long, because in a replay no heartbeats arrive between messages that are far apart
+REPLAY_HEARTBEAT = 24 * 3600.0  # seconds; long, because a replay sends no heartbeats between distant messages
 
 
 @dataclass(frozen=True, slots=True)

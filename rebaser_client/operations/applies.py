@@ -56,9 +56,9 @@ class ApplyOperations(RebaseOperations):
 
         Either all changes are applied, or nothing is. First, the branch is rebased if it lacks edits of its target.
         Then the call waits for the derived values of the branch. If the branch has conflicts before or after the
-        rebase, nothing is applied. If the target is edited meanwhile, the call starts again, up to five times. So the
-        target receives the branch as of a single position, and keeps all edits that the branch does not contain.
-        Derived values are not copied; the target computes its own.
+        rebase, nothing is applied. If the target is edited meanwhile, the call starts again, up to five times. This
+        ensures that the target receives the branch as of a single position, and keeps all edits that the branch does
+        not contain. Derived values are not copied; the target computes its own.
 
         - `to`: the change set to which the branch is applied; by default, its target.
         - `at`: apply the branch as of this position, a log sequence or a time with its time zone, without a rebase.
@@ -120,8 +120,8 @@ class ApplyOperations(RebaseOperations):
         raise AssertionError  # unreachable, because the last attempt returns or raises
 
     async def _rebase_open(self, key: ChangeSetKey, options: RevertOptions) -> None:
-        """Rebase the branch if it is open. If it is closed or deleted, do nothing: the server rejects the apply later,
-        with the reason."""
+        """Rebase the branch if it is open. If it is closed or deleted, do nothing: the server later rejects the request
+        and gives the reason."""
         info = await self._target_of(key)
         if info.status == "open":
             about = RevertOptions(author=options.get("author"), timeout=options["timeout"])
@@ -159,7 +159,7 @@ class ApplyOperations(RebaseOperations):
         all values of the branch and the target. `at` has the same meaning as in `apply`.
 
         Raise `UnprocessableError` with code `no_such_change_set`, `not_a_branch`, or `stale` if the branch was edited
-        again before its derived values as of `at` were up to date. Raise `PositionPurged` as `state` does, and
+        again before its derived values as of `at` were up to date. Raise `PositionPurged` like `state`, and
         `TimeoutError` if the derived values are not up to date in time.
         """
         key = ChangeSetKey.of(workspace, branch)

@@ -49,14 +49,14 @@ class BranchOperations(ReadOperations):
 
         - `parent`: the change set whose values are inherited; None for a change set without values.
         - `at`: the position of the parent, a log sequence or a time with its time zone; None means the newest commit.
-          If the parent did not exist at that position, the parent of the parent is used.
+          If the parent did not exist at that position, the parent's own parent is used.
         - `target`: the change set with which the new change set is compared, and to which it can be applied: the parent
           (default), or the target of the parent. In the second case, the new change set begins with all changes of the
           parent.
         - `closed`: create a change set that accepts no edits. Like a tag, it keeps one state of the parent under a
           name.
-        - `follow`: with `auto`, servers bring the branch up to date with its target, as `rebase` does, whenever they
-          work on the branch. An unused branch falls behind until its next request, which brings it up to date. With
+        - `follow`: with `auto`, servers bring the branch up to date with its target, like `rebase`, whenever they work
+          on the branch. An unused branch falls behind until its next request, which brings it up to date. With
           `manual`, only `rebase` and `apply` bring it up to date.
         - `or_use`: if the change set exists, return it, provided that it was created from the same parent, with the
           same target, and not from a position after `at`.
@@ -116,7 +116,8 @@ class BranchOperations(ReadOperations):
     async def changes(
         self, workspace: str, change_set: str, *, at: At | None = None, derived: bool = False
     ) -> BranchDiff:
-        """Return the changes of the branch since its base, and the present definitions of these ids in its target.
+        """Return the changes of the branch since its base, and the current definitions of the changed values in its
+        target.
 
         `at` is the position of the branch; None means the newest commit. The cost depends on the number of changes, and
         on the commits of the branch and its target since the base, but not on the number of values.
@@ -125,7 +126,7 @@ class BranchOperations(ReadOperations):
         definitions do not. For this, the call reads all values of the branch, and of its target at the base.
 
         Raise `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
-        Raise `PositionPurged` as `state` does.
+        Raise `PositionPurged` like `state`.
         """
         with translate_missing_stream():
             found = await self._branches.diff(ChangeSetKey.of(workspace, change_set), at)

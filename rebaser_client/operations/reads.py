@@ -107,8 +107,8 @@ class ReadOperations:
     async def get(self, workspace: str, change_set: str, ref: Ref[T], *, at: At | None = None) -> T:
         """Return the value of `ref`, which has the type of `ref`. `at` has the same meaning as in `state`.
 
-        Raise `ValueNotReady` if the value does not exist, or is not up to date, an error, or unset; and
-        `UnprocessableError`, with code `wrong_type`, if it has another type.
+        Raise `ValueNotReady` if the value does not exist, is not up to date, is an error, or is unset. Raise
+        `UnprocessableError`, with code `wrong_type`, if the value has another type.
         """
         return ref.of(await self.value(workspace, change_set, ref.id, at=at))
 
@@ -167,9 +167,9 @@ class ReadOperations:
     ) -> AsyncGenerator[LogEntry, None]:
         """Yield the commits of the change set, newest first, down to the oldest commit in the log.
 
-        The first is the newest commit at or before the position `at`; None means the newest of all. If `id_` is given,
-        only commits that define or remove this value are yielded. Commits are read from NATS as the caller takes them:
-        the newest few one by one, older commits in pages.
+        The first commit is the newest one at or before the position `at`; None means the newest of all. If `id_` is
+        given, only commits that define or remove this value are yielded. Commits are read from NATS as the caller takes
+        them: the newest few one by one, older commits in pages.
 
         Raise `PositionPurged`, and `UnprocessableError` with code `no_such_position`, as `state` does.
         """
@@ -208,8 +208,8 @@ class ReadOperations:
 
         `at` is the position of `change_set`, and `other_at` is the position of `other`; None means the newest commit.
         If `derived` is true, the results of derived values that have the same definition are compared, too. To compare
-        two positions of one change set, the commits between them are read, if these commits record the definitions that
-        they replaced. Otherwise, both states are read.
+        two positions of one change set, only the commits between them are read, unless some of these commits do not
+        record the definitions that they replaced. In that case, both states are read.
 
         Raise `PositionPurged`, and `UnprocessableError` with code `no_such_position`, as `state` does.
         """

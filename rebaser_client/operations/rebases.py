@@ -1,7 +1,8 @@
 """The operations of the client that rebase a branch onto its target, and read and resolve its conflicts.
 
-Invariant: only a caller that has read a conflict can resolve it. A resolution names the position at which the conflicts
-were read. Servers reject the resolution if one of the values, or its conflict, has changed since that position.
+Invariant: only a caller that has read a conflict can resolve it. A resolution contains the position at which the
+conflicts were read. Servers reject the resolution if one of the values, or its conflict, has changed since that
+position.
 """
 
 from collections.abc import Iterable
@@ -69,7 +70,7 @@ class RebaseOperations(BranchOperations):
         both sides defined differently is in conflict. `strategy` determines the result: `record` keeps the definition
         of the branch and records the conflict; `ours` keeps the definition of the branch, and `theirs` takes the
         definition of the target, both without a conflict. `ours` and `theirs` also resolve conflicts that are already
-        recorded. `onto` is the new target of the branch, which must be the target of its present target. If there is
+        recorded. `onto` is the new target of the branch, which must be the target of its current target. If there is
         nothing to do, no request is sent.
 
         Raise the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `closed`, `moved`,
@@ -97,7 +98,7 @@ class RebaseOperations(BranchOperations):
         position that was read last. For further pages of the same position, it reads only the newest commit.
 
         Raise `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
-        Raise `PositionPurged` as `state` does.
+        Raise `PositionPurged` like `state`.
         """
         with translate_missing_stream():
             key, paged = ChangeSetKey.of(workspace, branch), limit is not None
@@ -125,8 +126,8 @@ class RebaseOperations(BranchOperations):
           server rejects the request if one of the values was edited, or came into conflict again, after `at`.
 
         Raise the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `closed`, `moved` or
-        `protected`. Raise the errors of `conflicts`, and `UnprocessableError` with code `no_conflict` for an id that
-        is not in conflict, or `invalid_argument`.
+        `protected`. Raise the errors of `conflicts`. Raise `UnprocessableError` with code `no_conflict` for an id that
+        is not in conflict, and with code `invalid_argument` if the arguments contradict each other.
         """
         new = {update.id: update for update in updates}
         if (take is None) != bool(new):
@@ -156,8 +157,8 @@ class RebaseOperations(BranchOperations):
 
 
 def _taken(info: BranchInfo, conflicts: list[BranchConflict], take: str) -> list[Update]:
-    """Return updates that give the values in conflict the definitions of `take`, which names the branch or its
-    target."""
+    """Return updates that give the values in conflict the definitions in the change set `take`, which must be the
+    branch or its target."""
     if take not in (info.change_set, info.target):
         raise UnprocessableError(
             f"`take` must be {info.change_set} or {info.target}, not {take[:80]!r}", code="invalid_argument"

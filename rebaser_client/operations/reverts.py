@@ -1,4 +1,4 @@
-"""The operations of the client that take edits back: revert, undo and redo."""
+"""The operations of the client that reverse earlier edits: revert, undo and redo."""
 
 from abc import abstractmethod
 from functools import partial
@@ -28,9 +28,9 @@ class RevertOptions(TypedDict, total=False):
 
 
 class RevertOperations(ReadOperations):
-    """The operations that take edits back. `RebaserClient` inherits them."""
+    """The operations that reverse earlier edits. `RebaserClient` inherits them."""
 
-    _author = ""  # the author of requests that name no author
+    _author = ""  # the author of requests that do not specify one
 
     @abstractmethod
     async def _send_revert(
@@ -48,14 +48,14 @@ class RevertOperations(ReadOperations):
         of: str | None = None,
         **options: Unpack[RevertOptions],
     ) -> EnqueueUpdatesResponse:
-        """Take back the edits of the commits from log sequence `first` to `last`, and wait for the server's answer.
+        """Reverse the edits of the commits from log sequence `first` to `last`, and wait for the server's answer.
 
         By default, `last` is `first`. The edited values get the definitions that they had before `first`. If `request`
-        is given, only the edits that this request made in the commit `first` are taken back. A revert is an edit like
-        any other, and can itself be reverted.
+        is given, only the edits that this request made in the commit `first` are reversed. A revert is an edit like any
+        other, and can itself be reverted.
 
-        `of` may name the target of the branch `change_set`. Then `first` and `last` are commits of the target, up to
-        the base of the branch, and their edits are taken back in the branch. To correct the target, which may be
+        If `change_set` is a branch, `of` may be its target. Then `first` and `last` are commits of the target, up to
+        the base of the branch, and their edits are reversed in the branch. To correct the target, which may be
         protected, apply the branch afterwards.
 
         Raise the errors of `enqueue_updates_with_reply`: `RequestConflicts` if a value was edited again after `last`,
@@ -67,7 +67,7 @@ class RevertOperations(ReadOperations):
         return await self._send_revert(workspace, change_set, reverts, **options)
 
     async def undoable(self, workspace: str, change_set: str, *, author: str | None = None) -> UndoStep | None:
-        """Return the request that `undo` would take back: the newest request of `author` that made edits.
+        """Return the request that `undo` would revert: the newest request of `author` that made edits.
 
         Reverts, and requests that were reverted, do not count. Return None if there is no such request in the newest
         10,000 commits. By default, `author` is the author of the client; an empty string means requests without an
@@ -78,7 +78,7 @@ class RevertOperations(ReadOperations):
             return await find_undo(self._history.log(key), self._author if author is None else author)
 
     async def redoable(self, workspace: str, change_set: str, *, author: str | None = None) -> UndoStep | None:
-        """Return the request that `redo` would take back: the newest undo of `author` that is not itself reverted.
+        """Return the request that `redo` would revert: the newest undo of `author` that is not itself reverted.
 
         Return None if there is no such undo, or if the author has made other edits since. `author` has the same
         meaning as in `undoable`.
@@ -89,9 +89,9 @@ class RevertOperations(ReadOperations):
             return await find_redo(self._history.log(key), author, partial(self._reader.commit_at, key))
 
     async def undo(self, workspace: str, change_set: str, **options: Unpack[RevertOptions]) -> EnqueueUpdatesResponse:
-        """Take back the request that `undoable` returns, and wait for the server's answer.
+        """Revert the request that `undoable` returns, and wait for the server's answer.
 
-        Each further call takes back an earlier request of the author.
+        Each further call reverts an earlier request of the author.
 
         Raise the errors of `revert`, and `UnprocessableError` with code `nothing_to_undo`.
         """
@@ -99,7 +99,7 @@ class RevertOperations(ReadOperations):
         return await self._revert_step("undo", step, workspace, change_set, **options)
 
     async def redo(self, workspace: str, change_set: str, **options: Unpack[RevertOptions]) -> EnqueueUpdatesResponse:
-        """Take back the undo that `redoable` returns, and wait for the server's answer.
+        """Revert the undo that `redoable` returns, and wait for the server's answer.
 
         Raise the errors of `revert`, and `UnprocessableError` with code `nothing_to_redo`.
         """
@@ -116,7 +116,7 @@ class RevertOperations(ReadOperations):
             what = "request" if verb == "undo" else "undo"
             name = f"{workspace}/{change_set}"
             raise UnprocessableError(
-                f"nothing to {verb} in {name}: there is no {what} {whose} to take back", code=f"nothing_to_{verb}"
+                f"nothing to {verb} in {name}: there is no {what} {whose} to revert", code=f"nothing_to_{verb}"
             )
         return await self.revert(
             workspace, change_set, step.entry.sequence, request=step.decision.request_id, **options

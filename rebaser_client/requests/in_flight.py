@@ -1,6 +1,6 @@
 """Limits how many requests of a client wait at the same time for the confirmation that they are stored.
 
-Invariant: callers are admitted in the order of their calls. A stored request no longer counts towards the limit. So a
+Invariant: callers are admitted in the order of their calls. A stored request no longer counts towards the limit, so a
 change set whose owner does not answer does not delay other change sets.
 
 `Backpressure` handles a different limit: the servers limit how many requests are stored, but not decided yet.

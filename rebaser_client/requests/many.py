@@ -5,7 +5,8 @@ handles the events of all requests. A request gets its own task only if the firs
 task, `RequestSender.store` retries.
 
 Invariant: for each change set, one request at a time is being stored. The next request is published once the previous
-request was stored or has finally failed. So requests are stored in the order of the call, even if messages are lost.
+request was stored or has finally failed. Requests are therefore stored in the order of the call, even if messages are
+lost.
 """
 
 import asyncio
@@ -75,7 +76,7 @@ class RequestServices(NamedTuple):
     """The parts of a client that send requests.
 
     `new_id` returns the given id if it is valid, and creates an id if None is given. `author` is the author of requests
-    that name no author. `spans` starts the spans of requests; None if the program is not traced.
+    that do not specify one. `spans` starts the spans of requests; None if the program is not traced.
     """
 
     connection: Connection
@@ -108,7 +109,7 @@ class _Item:
         self.outgoing: OutgoingRequest | None = None  # set when the request is encoded
         self.attempt: PendingRequest | None = None  # the first attempt to store the request, until it is confirmed
         self.error: RebaserError | None = None  # the reason why the request could not be stored
-        self.retried = False  # whether a separate task retries to store the request, and enforces the timeout
+        self.retried = False  # whether a separate task keeps trying to store the request, and enforces the timeout
         self.stored = self.done = False
         self.stored_at = 0.0
         self.spans: RequestSpans | None = None

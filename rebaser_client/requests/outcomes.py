@@ -35,7 +35,7 @@ _cached_key = lru_cache(MAX_KEYS, typed=True)(ChangeSetKey.of)
 
 
 def known_key(workspace: object, change_set: object) -> ChangeSetKey:
-    """Do what `ChangeSetKey.of` does, but return the same object for the same names if possible."""
+    """Return a key like `ChangeSetKey.of`, but return the same object for the same names if possible."""
     try:
         return _cached_key(workspace, change_set)
     except TypeError:  # a name is not hashable, so it cannot be looked up in the cache

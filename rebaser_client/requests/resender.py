@@ -4,9 +4,9 @@ Invariant: a request is sent again only after it has left the queue, so callers 
 it longer. Servers find the id of the request in the log, and answer the new message with the outcome of the first
 message.
 
-One check of the queue of a change set serves all its waiting requests, so many of them cost no more than one. A check
-runs when a request has waited for `PATIENCE` seconds, and after a reconnect. While no request leaves the queue, the
-checks become less and less frequent.
+One check of a change set's queue serves all its waiting requests, so many requests cost no more than one. A check runs
+when a request has waited for `PATIENCE` seconds, and after a reconnect. While no request leaves the queue, the checks
+become less and less frequent.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ class Resender:
         js.connection.on_reconnect(self._check_soon)  # stays registered as long as the connection exists
 
     def add(self, request: OutgoingRequest) -> None:
-        """Watch a request that was just stored."""
+        """Begin to watch a request that was just stored."""
         now = self._loop.time()
         queue = self._queues.get(request.key)
         if queue is None:

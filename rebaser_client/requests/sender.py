@@ -145,8 +145,8 @@ class RequestSender:
         """Check and encode a request. Updates that are too large for a message are put in the blob store.
 
         `EncodedUpdates` of that size are not checked, because they were checked when they were encoded. `action` is an
-        action that the server executes instead of updates. Raise `UnprocessableError` for invalid updates, `TooLarge`,
-        and `TimeoutError` at `deadline` (loop time).
+        action that the server executes instead of updates. Raise `UnprocessableError` for invalid updates, `TooLarge`
+        if the request is too large, and `TimeoutError` at `deadline` (loop time).
         """
         if not REGISTRY.is_built:  # the registry contains the models that are necessary to decode the answer
             await anyio.to_thread.run_sync(REGISTRY.build)
@@ -184,7 +184,7 @@ class RequestSender:
         return outgoing
 
     async def _renew(self, request: OutgoingRequest) -> None:
-        """Store the blob with the updates again if it may have been deleted, because no message names it yet."""
+        """Store the blob with the updates again if it may have been deleted, because no message refers to it yet."""
         if request.blob is not None and not request.freshness.lasts:
             freshness = Freshness()
             await self._blobs.put(request.blob)
@@ -219,7 +219,7 @@ class RequestSender:
             if request.spans is not None:
                 request.spans.stored()
             return True
-        # An earlier call has stored this request, which may have been decided long ago. To get an answer on the present
+        # An earlier call has stored this request, which may have been decided long ago. To get an answer on the current
         # inbox, the request has to be stored as a new message.
         request.mark_as_copy()
         return False
@@ -228,7 +228,8 @@ class RequestSender:
         """Store the request, and return when NATS has confirmed it. `first` is the error of an earlier attempt, if any.
 
         Raise `TimeoutError` at `deadline` (loop time); in that case, the request may be stored. Raise `QueueFull`,
-        `TooLarge`, `NotReadyError`, or, at the deadline, `NotConnectedError`; then the request is not stored.
+        `TooLarge`, `NotReadyError`, or, at the deadline, `NotConnectedError`; in these cases, the request is not
+        stored.
         """
         backoff, started = Backoff(RETRY_MIN, RETRY_MAX), self._loop.time()
         maybe_stored, not_connected = False, None

@@ -3,7 +3,7 @@
 The span `enqueue rebaser` ends when the outcome of the request is known. Its child span `publish …` ends when NATS has
 stored the request. The headers of the request refer to the `publish` span, so the server can continue the trace.
 
-Invariant: a span processor of the program that raises an exception changes nothing in what a request does.
+Invariant: an exception that one of the program's span processors raises does not affect any request.
 """
 
 from types import TracebackType
@@ -43,7 +43,7 @@ class ClientSpans:
     def request(self, key: ChangeSetKey, request_id: RequestId, wait: str) -> "RequestSpans":
         """Start the `enqueue` span of a request, as a child of the program's current span.
 
-        `wait` tells what the caller waits for, and becomes an attribute of the span.
+        `wait` says what the caller waits for; it becomes an attribute of the span.
         """
         return RequestSpans(self, key, request_id, wait)
 

@@ -7,7 +7,7 @@ Invariant: each call of `TaskPublisher.publish` is served by a publish that *beg
 publish certainly follows the caller's request. For each change set, one publish runs at a time, and calls that are made
 meanwhile share the next publish.
 
-The answer to a request shows that the change set has an owner. So while the requests of a change set are being
+The answer to a request shows that the change set has an owner. Therefore, while the requests of a change set are being
 answered, its task is published only if a request stays unanswered for several times the usual time of an answer, and
 for at least `PATIENCE` seconds. Without this delay, a slow server would get a task with every request.
 

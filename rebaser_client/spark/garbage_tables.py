@@ -1,4 +1,4 @@
-"""The tables that garbage collection compares: the blobs that are stored, and the messages that name them.
+"""The tables that garbage collection compares: the blobs that are stored, and the messages that refer to them.
 
 These tables cover a whole installation. One Spark task lists the blobs. For the references, one task reads dead letters
 and queued requests, and each other task reads a range of the log; the last range extends to the end of the log.

@@ -93,7 +93,8 @@ class Logs:
             return list((await self._references.commits(after, until)).values())
 
     async def keys(self) -> list[ChangeSetKey]:
-        """Return the change sets that the options name; by default, all of the workspace that have a log."""
+        """Return the change sets that the options select; by default, all change sets of the workspace that have a
+        log."""
         named = self._options.keys()
         if named is not None:
             return named

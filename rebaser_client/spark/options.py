@@ -41,7 +41,7 @@ class SourceOptions:
     """The parsed options. `RebaserDataSource` describes them.
 
     `change_sets` is None for all change sets of the workspace. `start` is a log sequence, or None for "new". `at`,
-    `from_` and `to` are None if they are not set; a table then shows the present state.
+    `from_` and `to` are None if they are not set; a table then shows the current state.
     """
 
     nats: str = field(repr=False)
@@ -117,7 +117,7 @@ class SourceOptions:
         return {**self.more_access, "creds": self.credentials, "token": self.token}
 
     def keys(self) -> list[ChangeSetKey] | None:
-        """Return the change sets that the option `changeSet` names; None means all change sets of the workspace."""
+        """Return the change sets in the option `changeSet`; None means all change sets of the workspace."""
         return None if self.change_sets is None else [ChangeSetKey(self.workspace, name) for name in self.change_sets]
 
 
@@ -138,7 +138,7 @@ def _access(options: Mapping[str, str]) -> Access:
 
 
 def _positions(table: str, options: Mapping[str, str]) -> dict[str, At]:
-    """Return the parsed options of `POSITIONS` that are set. An age counts back from the present time."""
+    """Return the parsed options of `POSITIONS` that are set. An age counts back from the current time."""
     given = [name for name in POSITIONS if options.get(name)]
     for name in given:
         if name not in TABLES[table]:

@@ -30,9 +30,9 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
     - `workspace`: required, except for the tables `blobs` and `references`, which cover all workspaces.
     - `changeSet`: one change set, or several change sets separated by commas (default: all in the workspace).
     - `table`: `values` (default), `commits`, `change_sets`, `changes`, `conflicts`, `blobs` or `references`.
-    - `nats`: the URL of NATS.
+    - `nats`: the NATS URL.
     - `at`, for the tables `values`, `change_sets`, `changes` and `conflicts`: the position at which the table is read,
-      a log sequence (`1234`), an age (`2h`) or a time (`2026-01-31T12:00Z`); default: the present state. All change
+      a log sequence (`1234`), an age (`2h`) or a time (`2026-01-31T12:00Z`); default: the current state. All change
       sets are read at the same position. Change sets that did not exist at that position have no rows.
     - `from`, `to`, for commits: read only the commits after position `from`, up to position `to` (tables only).
     - `start`, for commits and references: `all` (default), `new` (streams only), or the log sequence after which to
@@ -57,8 +57,8 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
     `kind` to `error_origin` as for values), `before` (the definitions that the commit replaced, as in `changes` but
     without errors; null if they are unknown), `from_change_set` and `from_sequence` (the parent from which the commit
     created the change set, the branch that it applied, or the target whose edits it added), `reverts_first` and
-    `reverts_last` (the commits that it takes back), `protected` and `status` (the protection and the status that it
-    gives the change set). The offsets of a stream are log sequences.
+    `reverts_last` (the first and the last of the commits that it reverts), `protected` and `status` (the protection and
+    the status that it gives the change set). The offsets of a stream are log sequences.
 
     Columns of change sets: `workspace`, `change_set`, `sequence` and `at` (its newest commit, and the time when that
     commit was stored), `status` (open, applied, abandoned, kept, deleted), `protected`, `origin` and `origin_sequence`
@@ -114,7 +114,7 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc] # PySpark is untyped here
     """Reads a table. If the options set a position, it is fixed when Spark plans the read; otherwise, each Spark task
-    reads the present state."""
+    reads the current state."""
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options = options
@@ -158,7 +158,7 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc] # PySpark is u
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[LogPartition]:
         """Return a single partition if the stream covers a whole workspace, to keep the order of its commits.
 
-        If the options name change sets, distribute these change sets over partitions as for a table.
+        If the options select change sets, distribute these change sets over partitions as for a table.
         """
         after, until = start["sequence"], end["sequence"]
         if after >= until:

@@ -50,7 +50,7 @@ async def test_the_checkpoint_before_is_enough_while_its_tail_is_there(patient: 
     await patient.log.lose_blob(newest.address)
     told = await patient.repaired()
     assert [one["lost"] for one in told["findings"]] == ["nothing"]
-    assert "names a checkpoint that cannot be read" in told["findings"][0]["problem"]
+    assert "refers to a checkpoint that cannot be read" in told["findings"][0]["problem"]
     assert told["checkpoint"] == 2
     state = await patient.client.state("ws", "cs")
     assert (state.owes, len(state.outcomes)) == (False, 4), "all of it was read: nothing has to be computed again"
@@ -139,5 +139,5 @@ async def test_a_checkpoint_from_behind_the_commit_that_names_it_is_not_used(
     patient.log.messages[7].change(checkpoint=reference)
     await patient.log.store()
     told = await patient.repaired()
-    assert told["findings"][0]["problem"] == "names a checkpoint of commit 8, which is not before it"
+    assert told["findings"][0]["problem"] == "refers to a checkpoint of commit 8, which is not before it"
     assert await patient.goes_on() == ALL

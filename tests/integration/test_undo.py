@@ -200,7 +200,7 @@ async def test_the_commands(client: RebaserClient, command: Command) -> None:
     code, _, err = await command("undo", "ws", "cs", "--yes")
     assert (code, err) == (
         1,
-        "rebaser: nothing to undo in ws/cs: there is no request without an author (see --author) to take back\n",
+        "rebaser: nothing to undo in ws/cs: there is no request without an author (see --author) to revert\n",
     )
 
     code, lines, err = await command("undo", "ws", "cs", "--yes", "--author", "ann", "-m", "oops")
@@ -210,7 +210,7 @@ async def test_the_commands(client: RebaserClient, command: Command) -> None:
     (done,) = await command.json("redo", "ws", "cs", "--yes", "--author", "ann")
     assert done["updates"] == 2
     code, _, err = await command("redo", "ws", "cs", "--yes", "--author", "ann")
-    assert (code, err) == (1, "rebaser: nothing to redo in ws/cs: there is no undo by ann to take back\n")
+    assert (code, err) == (1, "rebaser: nothing to redo in ws/cs: there is no undo by ann to revert\n")
 
     newest, older, *_ = await command.json("log", "ws", "cs")
     assert (newest["reverts"]["first"], newest["reverts"]["requestId"]) == (
