@@ -343,8 +343,7 @@ class Server:
         for owner in leaving[:waiting]:
             owner.stop(Reason.YIELD)
         if leaving and not waiting and not info.num_waiting:
-            # NATS does not count returned tasks as pending. As no server is pulling, such a task may wait: request one
-            # task.
+            # NATS does not count returned tasks as pending. As no server is pulling, one may wait: request one task.
             self._overbooked = 1
             self._fill_slots()
 

@@ -164,7 +164,7 @@ class _TakeBack:
         whose = f"by {self.author}" if self.author else "without an author (see --author)"
         what = "request" if self.verb == "undo" else "undo"
         place = f"{self.key.workspace}/{self.key.change_set}"
-        return f"nothing to {self.verb} in {place}: there is no {what} {whose} to take back"
+        return f"nothing to {self.verb} in {place}: there is no {what} {whose} to revert"
 
     async def _show(self, client: "RebaserClient", step: "UndoStep") -> None:
         """Show the request of `step`, and the changes that would undo it if no value has been edited again since."""
