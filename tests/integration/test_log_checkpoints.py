@@ -20,7 +20,7 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import encode_commit
 from rebaser_core.streams.topology import TopologyOptions
 from rebaser_core.updates import Derive, Remove, Set
-from tests.support.examples import FOLDER
+from tests.support.example_states import FOLDER
 from tests.support.owned_log import KEY, OpenLog
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]

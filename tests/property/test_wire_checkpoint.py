@@ -22,7 +22,7 @@ from rebaser_core.thresholds import NEVER, Thresholds, forced
 from rebaser_core.updates import PATTERN_PREFIX, Derive, Match, Recompute, Remove, Set, Unset, Update
 from rebaser_core.values import Fault
 from tests.support.checkpoints import Stored, restored, written
-from tests.support.examples import parts
+from tests.support.example_states import parts
 from tests.support.forcing import forcing
 from tests.support.random_input import examples
 from tests.wire.strategies import json_values

@@ -14,7 +14,7 @@ from rebaser_core.messages import decode_commit, decode_delta, encode_commit, en
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.thresholds import Thresholds
-from tests.support.examples import parts
+from tests.support.example_states import parts
 from tests.support.graphs import Book
 
 ENDS = [Thresholds.lowest(), Thresholds.highest()]

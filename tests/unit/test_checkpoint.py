@@ -17,7 +17,7 @@ from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, Json, State, canonical
 from tests.support.checkpoints import Stored, restored, written
-from tests.support.examples import parts
+from tests.support.example_states import parts
 
 Rows = list[dict[str, Any]]
 

@@ -17,7 +17,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import encode_commit
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Derive, Recompute, Remove, Set, Update
-from tests.support.examples import create
+from tests.support.example_messages import create
 
 ADDRESS = f"sha256:{'0' * 64}"
 QUEUE = Applied("epoch", 100)

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from rebaser_core.messages import REGISTRY
-from tests.support.examples import FOLDER, Example, examples, write_missing
+from tests.support.example_states import FOLDER
+from tests.support.examples import Example, examples, write_missing
 
 EXAMPLES = list(examples())
 
