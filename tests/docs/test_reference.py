@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.generate import COMMAND
-from tests.docs.pages import ROOT
+from tests.docs.pages import COMMAND, ROOT
 
 GENERATED = """
 import json

@@ -6,13 +6,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from rebaser.change_set.log.commit_log import CommitLog
-from rebaser.gc.collector import RUNS_KEPT, Collector, Run
-from rebaser.gc.schedule import CollectionSchedule
-from rebaser.settings import Settings
+from rebaser.gc.collector import RUNS_KEPT
 from rebaser_client import RebaserClient, Set
 from rebaser_client.blobs import BlobMissing, CollectableBlobs, open_collectable
 from rebaser_client.garbage import ReferenceReader
@@ -22,15 +19,13 @@ from rebaser_core.blobs.address import address_of
 from rebaser_core.blobs.garbage import FRESH_FOR, GC_KEY, StoredBlob
 from rebaser_core.commit import Kind
 from rebaser_core.encoding.envelope import BLOBS, MESSAGE_VERSION
-from rebaser_core.errors import DvuError, FencedError, TransientError, UnprocessableError
+from rebaser_core.errors import FencedError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import decode_commit
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.thresholds import Thresholds, forced
-from tests.conftest import Events
-from tests.support.contexts import context_of
-from tests.support.garbage import PlainTables
+from tests.support.garbage import Collectors, PlainTables
 from tests.support.owners import Engine, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
@@ -53,31 +48,6 @@ def blobs(url: str | None, js: JetStream, subjects: Subjects) -> CollectableBlob
 async def client(nats_url: str, url: str | None, subjects: Subjects) -> AsyncIterator[RebaserClient]:
     async with RebaserClient.connect(nats_url, prefix=subjects.prefix, blobs=url) as connected:
         yield connected
-
-
-class Collectors:
-    """Makes runs, each a grace period after the one before, or at the same time."""
-
-    def __init__(self, js: JetStream, subjects: Subjects, blobs: CollectableBlobs) -> None:
-        self.blobs = blobs
-        self._ids = (f"run{number}" for number in itertools.count())
-        self.given = js, subjects, blobs
-
-    def collector(self, grace: float = 0.0) -> Collector:
-        tables = PlainTables(*self.given)
-        return Collector(*self.given, tables, owner="test", new_id=lambda: next(self._ids), grace=grace)
-
-    async def run(self, grace: float = 0.0, *, dry: bool = False) -> Run:
-        return await self.collector(grace).run(dry=dry)
-
-    async def rest(self) -> set[str]:
-        """Run until all garbage is erased, and return the blobs that are stored then."""
-        for _ in range(4):
-            await self.run()
-        return set(await self.stored())
-
-    async def stored(self) -> dict[str, StoredBlob]:
-        return {blob.address: blob async for blob in self.blobs.stored()}
 
 
 @pytest.fixture
@@ -357,57 +327,3 @@ async def test_a_client_that_slept_puts_its_updates_again(
     await client._sender.store(request, math.inf)
     (named,) = await ReferenceReader(*collectors.given).queued()
     assert named in await collectors.rest()
-
-
-# -- the schedule ------------------------------------------------------------------------------------------------------
-
-
-class ClosablePlainTables(PlainTables):
-    async def close(self) -> None: ...
-
-
-@pytest.mark.parametrize("url", ["nats"], indirect=True)
-async def test_the_sweeper_collects_garbage_when_a_run_is_due(
-    js: JetStream, subjects: Subjects, collectors: Collectors, blobs: CollectableBlobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    garbage = await blobs.put(b"garbage")
-    monkeypatch.setattr("rebaser.gc.schedule.SparkTables", lambda *_, **__: ClosablePlainTables(*collectors.given))
-    engine = Engine()
-    engine.url = "sc://nowhere"  # type: ignore[attr-defined]
-    subject = subjects.commits(GC_KEY)
-    async with serving(js, subjects, engine, sweep_interval=0.5, gc_every=0.5):
-        with anyio.fail_after(60):
-            while (await js.subject_counts(subjects.commits_stream, subject)).get(subject, 0) < 2:  # noqa: ASYNC110
-                await anyio.sleep(0.1)
-    last = await js.last(subjects.commits_stream, subject)
-    assert last is not None
-    collection = decode_commit(last.headers, last.data).collection
-    assert collection is not None
-    assert collection.grace_ms == 86_400_000
-    assert not (await collectors.stored())[garbage].trashed
-
-
-async def test_a_run_is_due_by_the_clock_of_nats_whoever_asks(
-    js: JetStream, subjects: Subjects, collectors: Collectors
-) -> None:
-    context = context_of(js, subjects, Settings())
-    assert not await CollectionSchedule(context, 3600).is_due(), "the stream is new"
-    assert await CollectionSchedule(context, 0.0001).is_due()
-    await collectors.run()
-    assert not await CollectionSchedule(context, 3600).is_due()
-
-
-async def test_a_run_that_fails_is_tried_again(
-    js: JetStream, subjects: Subjects, events: Events, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = Engine()
-    engine.url = "sc://nowhere"  # type: ignore[attr-defined]
-
-    async def down() -> None:
-        raise DvuError("Spark is not available: down", code="spark_down")
-
-    engine.available = down  # type: ignore[method-assign]
-    async with serving(js, subjects, engine, sweep_interval=0.5, gc_every=0.5):
-        with anyio.fail_after(60):
-            while len(events.named("gc_failed")) < 2:  # noqa: ASYNC110
-                await anyio.sleep(0.1)

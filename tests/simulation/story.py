@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from rebaser_client import ChangeSetState, RebaserClient
 from tests.simulation.book import FAULT
-from tests.simulation.clients import (
-    Programme,
-    Told,
+from tests.simulation.clients import Programme, Told
+from tests.simulation.collecting import Garbage
+from tests.simulation.drawing import (
     draw_applies,
     draw_contested,
     draw_forks,
@@ -22,7 +22,6 @@ from tests.simulation.clients import (
     draw_rebases,
     draw_statuses,
 )
-from tests.simulation.collecting import Garbage
 from tests.simulation.environment import prepare, replaced
 from tests.simulation.history import History, Violation
 from tests.simulation.left import LEFT_FOR, LOOK_AGAIN, nothing_left

@@ -1,9 +1,13 @@
 """Checkpoints whose files are stored in a dictionary."""
 
+import json
 from collections.abc import Collection
+from typing import Any
+
+import pyarrow as pa
 
 from rebaser_core.blobs.address import address_of
-from rebaser_core.checkpoint import Chain, open_checkpoint, read_checkpoint
+from rebaser_core.checkpoint import Chain, open_checkpoint, read_checkpoint, schema
 from rebaser_core.checkpoint.writer import CheckpointDraft, WrittenCheckpoint
 from rebaser_core.state.change_set import ChangeSetState
 
@@ -49,3 +53,18 @@ def restored(state: ChangeSetState) -> ChangeSetState:
     """Return the state that is read from a complete checkpoint of `state`."""
     *before, newest = written(state).parts
     return read_checkpoint(newest, before)
+
+
+Rows = list[dict[str, Any]]
+
+
+def table(data: bytes) -> Rows:
+    rows: Rows = pa.ipc.open_file(data).read_all().to_pylist()
+    return rows
+
+
+def head(data: bytes) -> dict[str, Any]:
+    reader = pa.ipc.open_file(data)
+    _, metadata = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1)
+    found: dict[str, Any] = json.loads(dict(metadata)[schema.HEAD])
+    return found
