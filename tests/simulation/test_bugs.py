@@ -18,7 +18,7 @@ from tests.simulation.loop import SimLoop
 pytestmark = pytest.mark.timeout(960)  # generous, because a busy machine is not a defect
 
 ROOT = Path(__file__).parents[2]
-PARTS = 8
+PARTS = 24
 
 
 def run(*arguments: str, expected: int, cache: str = "") -> str:
@@ -45,13 +45,13 @@ def test_the_source_still_has_what_a_planted_bug_replaces(one: Bug) -> None:
         assert Path(spec.origin).read_text().count(old) == 1, f"{module}: {old}"
 
 
-@pytest.mark.long  # two minutes of computing; the short form draws an eighth of the bugs in each run
+@pytest.mark.long  # ten minutes of computing; the short form draws some of the bugs in each run
 def test_the_simulation_finds_each_planted_bug() -> None:
     found = run("tests.simulation.bugs", expected=0)
     assert found.count(": seed ") == len(BUGS) >= 20
 
 
-def test_the_simulation_finds_an_eighth_of_the_planted_bugs(record_property: Callable[[str, object], None]) -> None:
+def test_the_simulation_finds_some_planted_bugs(record_property: Callable[[str, object], None]) -> None:
     part = f"{random.randint(1, PARTS)}/{PARTS}"
     record_property("told", f"simulation: planted bugs, part {part}")
     assert run("tests.simulation.bugs", "--part", part, expected=0).count(": seed ") >= len(BUGS) // PARTS
