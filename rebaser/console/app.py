@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 import anyio
@@ -20,17 +20,19 @@ from rebaser.console.api import (
     commits,
     compare,
     dead_letters,
+    downloads,
     edits,
     graph,
     overview,
     updates,
     values,
 )
+from rebaser.console.downloads import Downloads
 from rebaser.console.files import StaticFile, tag_of
 from rebaser.console.guard import VIEWER, Guard
 from rebaser.console.login import login_routes
 from rebaser.console.options import ConsoleOptions
-from rebaser.console.resources import FAILED, Action, Answer, Console, Given, Resource, error_answer
+from rebaser.console.resources import FAILED, Action, Answer, Console, Download, Given, Resource, error_answer
 from rebaser.console.shapes import cut
 from rebaser.console.stream import EventResponse, LiveStream
 from rebaser_core.encoding.envelope import JSON, dumps
@@ -38,20 +40,37 @@ from rebaser_core.errors import RebaserError
 
 log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
 API = "/api/v1"
 MAX_QUERY = 4096  # characters
 MAX_PATH = 400  # characters of a path in a log event
 BODY = 20.0  # seconds in which the body of an action has to arrive
-PAGES = (overview, change_sets, change_set, values, graph, commits, updates, branches, compare, edits, dead_letters)
+PAGES = (
+    overview,
+    change_sets,
+    change_set,
+    values,
+    graph,
+    commits,
+    updates,
+    branches,
+    compare,
+    edits,
+    dead_letters,
+    downloads,
+)
 RESOURCES: tuple[Resource, ...] = tuple(one for page in PAGES for one in page.RESOURCES)
 ACTIONS: tuple[Action, ...] = tuple(one for page in PAGES for one in getattr(page, "ACTIONS", ()))
+DOWNLOADS: tuple[Download, ...] = downloads.DOWNLOADS
 
 
 def make_app(console: Console, files: Mapping[str, StaticFile]) -> Any:
     """Return the ASGI application."""
+    running = Downloads()
     routes = [Route(f"{API}/live", _live(console), methods=["GET"])]
     routes += [Route(API + one.path, _reading(console, one), methods=["GET"]) for one in RESOURCES]
     routes += [Route(API + one.path, _acting(console, one), methods=["POST"]) for one in ACTIONS]
+    routes += [Route(API + one.path, _downloading(console, one, running), methods=["GET"]) for one in DOWNLOADS]
     routes += login_routes(console.options.access, console.hub, files["login.html"])
     shell = _shell(files["index.html"], console.options)
     routes += [
@@ -76,16 +95,29 @@ def _shell(page: StaticFile, options: ConsoleOptions) -> StaticFile:
 def _reading(console: Console, resource: Resource) -> Any:
     async def answer(request: Any) -> Any:
         try:
-            return _json(await _while_wanted(request, resource.read(console, _given(request))))
+            return _json(await _while_wanted(request, resource.read(console, _given(request))) or {})
         except RebaserError as error:
             return _refusal(error)
 
     return answer
 
 
-async def _while_wanted(request: Any, reading: Awaitable[Answer]) -> Answer:
-    """Return what `reading` returns. It is cancelled if the client disconnects: else clients that come and go could
-    pile up reads without bound."""
+def _downloading(console: Console, download: Download, running: Downloads) -> Any:
+    async def answer(request: Any) -> Any:
+        if running.is_full:
+            return JSONResponse({"error": {"code": "too_many", "message": "too many downloads run; try again"}}, 503)
+        try:
+            document = await _while_wanted(request, download.read(console, _given(request)))
+        except RebaserError as error:
+            return _refusal(error)
+        return Response(status_code=503) if document is None else running.answer(document)
+
+    return answer
+
+
+async def _while_wanted(request: Any, reading: Awaitable[T]) -> T | None:
+    """Return what `reading` returns. It is cancelled, and the result is None, if the client disconnects: else clients
+    that come and go could pile up reads without bound."""
 
     async def watch(scope: anyio.CancelScope) -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -93,7 +125,7 @@ async def _while_wanted(request: Any, reading: Awaitable[Answer]) -> Answer:
         scope.cancel()
 
     error: Exception | None = None
-    found: Answer = {}
+    found: T | None = None
     async with anyio.create_task_group() as group:
         group.start_soon(watch, group.cancel_scope)
         try:

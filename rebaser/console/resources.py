@@ -4,7 +4,7 @@ Invariant: every parameter has a bound, and every list that an answer holds has 
 """
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -109,6 +109,23 @@ class Resource:
     def match(self, path: str) -> dict[str, str] | None:
         """Return the parameters in `path`; None if it is another path."""
         return match(self.path, path)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file to download: its name, its media type, and its content in parts."""
+
+    name: str
+    media_type: str
+    parts: AsyncIterator[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A file that can be downloaded at `path`."""
+
+    path: str
+    read: Callable[[Console, Given], Awaitable[Document]]
 
 
 @dataclass(frozen=True, slots=True)

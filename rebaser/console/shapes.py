@@ -17,6 +17,7 @@ from rebaser_client.admin.stream_usage import StreamStatus
 from rebaser_client.log.branches import BranchInfo
 from rebaser_client.log.changes import Blame, Change, LogEntry
 from rebaser_core.commit import Authorship, Decision
+from rebaser_core.encoding.envelope import JSON, dumps
 from rebaser_core.updates import Derive, Match, Remove, Set, Update
 from rebaser_core.values import Fault, State, Value
 
@@ -161,6 +162,11 @@ def payload_object(request: object, size: int) -> dict[str, Any]:
 
 def fault_object(fault: Fault | None) -> dict[str, Any] | None:
     return None if fault is None else {"code": fault.code, "message": cut(told(fault.message)), "origin": fault.origin}
+
+
+def update_line(update: Update) -> bytes:
+    """Return a definition as an update in a line of JSON, as `rebaser enqueue --file` reads it."""
+    return dumps(JSON, update.to_wire()) + b"\n"
 
 
 def definition_text(definition: Update | None, most: int = MAX_CELL) -> str | None:

@@ -87,15 +87,9 @@ def counts_of(rows: list[ListedChangeSet]) -> dict[str, int]:
 
 async def read(console: Console, given: Given) -> Answer:
     """Return a page of the change sets that match."""
-    words, state = given.text("q").lower().split(), given.choice("state", tuple(FILTERS))
-    sort, (offset, limit) = given.choice("sort", tuple(SORTS)), given.page()
+    offset, limit = given.page()
     seen = await console.hub.seen()
-    index = index_of(seen)
-    rows = [one for one in index.rows if _matches(one, words)] if words else index.rows
-    counts = counts_of(rows) if words else index.counts
-    rows = list(filter(FILTERS[state], rows))
-    if sort != "name":
-        rows.sort(key=SORTS[sort])
+    rows, counts = matching(seen, given)
     return {
         "problem": seen.problem,
         "at": seen.view.at,
@@ -106,6 +100,18 @@ async def read(console: Console, given: Given) -> Answer:
         "limit": limit,
         "rows": [row_object(one) for one in rows[offset : offset + limit]],
     }
+
+
+def matching(seen: Seen, given: Given) -> tuple[list[ListedChangeSet], dict[str, int]]:
+    """Return the change sets that match, in the order that was asked for, and the number of those in each filter."""
+    words, state = given.text("q").lower().split(), given.choice("state", tuple(FILTERS))
+    sort, index = given.choice("sort", tuple(SORTS)), index_of(seen)
+    rows = [one for one in index.rows if _matches(one, words)] if words else index.rows
+    counts = counts_of(rows) if words else index.counts
+    rows = list(filter(FILTERS[state], rows))
+    if sort != "name":
+        rows.sort(key=SORTS[sort])
+    return rows, counts
 
 
 def listed(seen: Seen) -> list[ListedChangeSet]:

@@ -67,11 +67,7 @@ def _within(ids: list[str], prefix: str) -> int:
 
 
 def _search(loaded: BrowsedState, *, words: str, state: str, prefix: str, after: str, limit: int) -> Answer:
-    ids = {"error": loaded.errors, "stale": loaded.stale}.get(state, loaded.ids)
-    low, high = span(ids, prefix)
-    keep = _filter(loaded, state)
-    matches = fits(words)
-    found = [id_ for id_ in ids[low:high] if matches(id_) and keep(id_)]
+    found = matching_ids(loaded, words=words, state=state, prefix=prefix)
     place = start_after(found, after, 0) if after else 0
     page = found[place : place + limit]
     more = place + limit < len(found)
@@ -81,6 +77,14 @@ def _search(loaded: BrowsedState, *, words: str, state: str, prefix: str, after:
         "rows": [value_row(loaded, id_) for id_ in page],
         "next": page[-1] if more else None,
     }
+
+
+def matching_ids(loaded: BrowsedState, *, words: str, state: str, prefix: str) -> list[str]:
+    """Return the ids that begin with `prefix`, match `words`, and have this state, in order."""
+    ids = {"error": loaded.errors, "stale": loaded.stale}.get(state, loaded.ids)
+    low, high = span(ids, prefix)
+    keep, matches = _filter(loaded, state), fits(words)
+    return [id_ for id_ in ids[low:high] if matches(id_) and keep(id_)]
 
 
 def fits(words: str) -> Callable[[str], bool]:

@@ -11,6 +11,9 @@ export class Trouble extends Error {
   }
 }
 
+// Where a browser downloads a file; an address of the API is none of a page.
+export const file = (path) => API + path;
+
 export async function get(path, signal) {
   return answerOf(await send(path, { signal }));
 }

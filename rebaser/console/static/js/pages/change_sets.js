@@ -1,5 +1,6 @@
 // All change sets: searched, filtered, sorted, a page at a time.
 
+import { file } from "../data.js";
 import { html } from "../html.js";
 import { address, ago, age, clock, count, plural, rate } from "../format.js";
 import { badge, changeSetLink, chips, marks, name, oldNotice, pager, search, table } from "../parts.js";
@@ -41,7 +42,8 @@ export const page = {
       href: (by) => address(at.pathname, at.query, { sort: by === "name" ? "" : by, offset: "" }),
     };
     return html`${oldNotice(data.problem, clock(data.at))}
-      <div class="page-head"><h1 tabindex="-1">Change sets</h1><span class="dim">${count(data.total)} in all</span></div>
+      <div class="page-head"><h1 tabindex="-1">Change sets</h1><span class="dim">${count(data.total)} in all</span>
+        <a class="side" href=${file(address("/change-sets.csv", at.query))} download>Download as CSV</a></div>
       <div class="filters">
         ${search(at, tools, { label: "Search change sets", hint: "Search, for instance: shop draft" })}
         ${chips(at, "state", FILTERS.map(([value, word]) => [value, word, data.counts[value]]), "Filter")}

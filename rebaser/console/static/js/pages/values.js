@@ -2,6 +2,7 @@
 
 import { html } from "../html.js";
 import { base, changeSetHead, definitionCell, fullName, headSource, idLink, valueCell } from "../change_set.js";
+import { file } from "../data.js";
 import { address, count, plural } from "../format.js";
 import { manage } from "../manage.js";
 import { badge, chips, icon, search, table } from "../parts.js";
@@ -72,7 +73,8 @@ function list(at, values) {
   const isSearch = !values.tree;
   return html`<section>
     <div class="section-head">${values.prefix ? crumbs(at, values.prefix) : summary(values)}
-      ${isSearch || values.prefix ? html`<span class="dim">${plural(values.matching, "value")}</span>` : null}</div>
+      ${isSearch || values.prefix ? html`<span class="dim">${plural(values.matching, "value")}</span>` : null}
+      <a class="side" title="Their definitions, as rebaser get --updates prints them" href=${file(address(base(at, "/values.jsonl"), { ...at.query, after: "" }))} download>Download as JSON Lines</a></div>
     ${table({
       label: "Values",
       columns: COLUMNS(at),
