@@ -126,9 +126,10 @@ class SimLink:
         self.process = process
         self.closed = anyio.Event()
         self.reason = "closed"
-        self.clustered = False
         self.rtt = 0.0
-        self.client = SimpleNamespace(max_payload=network.max_payload, known_servers={}, connected_url=None)
+        self.client = SimpleNamespace(
+            max_payload=network.max_payload, clustered=False, version="0.0.0", known_servers={}, connected_url=None
+        )
         self._network = network
         self._peer = Client(self._on_sent)
         self._handlers: dict[int, Handler] = {}
