@@ -240,16 +240,19 @@ class Processor:
                     self._log.error("requests_skipped", commit=commit.id, count=decided.skipped)
             self.rebasing = False
         feeds.requests_decided(decided)
-        await self._settle(requests[0], *decided.answers[0], sequence)
+        await self._settle(requests[0], messages[0], *decided.answers[0], sequence)
         return await self._answer_all(messages, decided.answers, sequence)
 
-    async def _settle(self, request: QueuedRequest, decision: Decision, earlier: int | None, sequence: int) -> None:
+    async def _settle(
+        self, request: QueuedRequest, message: Message, decision: Decision, earlier: int | None, sequence: int
+    ) -> None:
         """If the request applied a branch, send that branch a request to take over the commit that applied it.
         `sequence` is the new commit; if an earlier commit decided the request, `earlier` is that commit."""
         if isinstance(request.action, Apply) and decision.outcome is Outcome.SUCCESS and decision.position:
             branch = ChangeSetKey.of(self._key.workspace, request.action.source)
-            commit = sequence if earlier is None else earlier
-            await request_settling(self._context, branch, decision.position, commit)
+            commit, spans = sequence if earlier is None else earlier, self._commits.spans
+            trace = {} if spans is None else spans.headers_after(message)
+            await request_settling(self._context, branch, decision.position, commit, trace)
 
     async def _with_result(self, decided: DecidedBatch) -> DecidedBatch:
         """Store the conflicts of the reply in a blob if they contain the definitions of both sides. Only a request that
@@ -318,7 +321,7 @@ class Processor:
             return True
         headers, payload = reply(message.headers, self._key, decision, commit)
         if self._commits.spans is not None:
-            headers |= self._commits.spans.reply_headers(message)
+            headers |= self._commits.spans.headers_after(message)
         try:
             return self._context.connection.publish_soon(inbox, payload, headers)
         except RebaserError as error:

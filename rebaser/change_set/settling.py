@@ -24,11 +24,13 @@ def settle_id(commit: int) -> RequestId:
     return RequestId(f"settle-{commit}")
 
 
-async def request_settling(context: Context, branch: ChangeSetKey, applied: int, commit: int) -> None:
+async def request_settling(
+    context: Context, branch: ChangeSetKey, applied: int, commit: int, trace: dict[str, str] | None = None
+) -> None:
     """Store a request that makes `branch` take over the commit that applied it.
 
     `applied` is the sequence in the branch's log up to which the branch was applied. `commit` is the sequence, in the
-    target's log, of the commit that applied it.
+    target's log, of the commit that applied it. `trace` are headers with which the request continues a trace.
 
     Raise `TransientError` if the request cannot be stored now. If the stream is full, or the server's NATS user may
     not send requests, the refusal is only logged, because the next rebase of the branch has the same effect.
@@ -37,7 +39,7 @@ async def request_settling(context: Context, branch: ChangeSetKey, applied: int,
     action = Rebase(upto=commit, settles=applied)
     request = EnqueueUpdatesRequest(request_id, branch.workspace, branch.change_set, None, action=action)
     try:
-        await publish_request(context.js, context.subjects, request)
+        await publish_request(context.js, context.subjects, request, trace)
     except (ApiError, NotAllowed) as error:
         if isinstance(error, ApiError) and not is_full(error):
             raise

@@ -67,8 +67,9 @@ class ChangeSetSpans:
         with the messages of the batch; the others are ignored."""
         self._batch = _Batch(self, messages, batch, self._taken_at or time.time_ns())
 
-    def reply_headers(self, message: Message) -> dict[str, str]:
-        """Return trace headers for the reply to a request; empty unless the request's trace is recorded."""
+    def headers_after(self, message: Message) -> dict[str, str]:
+        """Return headers for messages that the request `message` causes: its reply, or a request of the server. They
+        are empty unless the trace of the request is recorded."""
         if self._batch is None or not self._batch.spans:
             return {}
         span = self._batch.spans.get(message.stream_sequence)

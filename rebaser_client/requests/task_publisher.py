@@ -58,16 +58,18 @@ async def publish_task(js: JetStream, subjects: Subjects, key: ChangeSetKey) -> 
     return True
 
 
-async def publish_request(js: JetStream, subjects: Subjects, request: EnqueueUpdatesRequest) -> None:
+async def publish_request(
+    js: JetStream, subjects: Subjects, request: EnqueueUpdatesRequest, trace: dict[str, str] | None = None
+) -> None:
     """Store a request that a server itself sends, and publish the task of its change set.
 
-    The updates must fit into the message. The request is decided once, even if it is stored several times. Raise the
-    errors of `JetStream.publish`.
+    The updates must fit into the message. The request is decided once, even if it is stored several times. `trace` are
+    headers with which the request continues a trace. Raise the errors of `JetStream.publish`.
     """
     key = ChangeSetKey.of(request.workspace_id, request.change_set_id)
     headers, payload = encode(request)
     headers[MESSAGE_ID] = f"{key}.{request.id}"
-    await js.publish(subjects.requests(key), payload, headers)
+    await js.publish(subjects.requests(key), payload, headers | (trace or {}))
     await publish_task(js, subjects, key)
 
 

@@ -1,7 +1,7 @@
 """Fixtures that many tests of this folder use: a client, an engine that computes at once, connections that lose
 messages."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -18,6 +18,7 @@ from tests.support.owned_log import Log, OpenLog
 from tests.support.owners import Engine
 from tests.support.patient import Patient
 from tests.support.sweeps import new_sweeper
+from tests.support.traces import Recorder
 
 
 @pytest.fixture
@@ -77,3 +78,15 @@ def no_ack_wait(monkeypatch: pytest.MonkeyPatch) -> None:
         await self.task.nak(0.0)
 
     monkeypatch.setattr(Lease, "publish_again", publish_again)
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def traced_program(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A program that has set up OpenTelemetry, which is possible only once in a process."""
+    monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", lambda: recorder.provider)
+    return iter(())

@@ -3,14 +3,20 @@
 from functools import partial
 from typing import Any
 
+import anyio
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from rebaser.telemetry.catalogue import REQUEST_SECONDS
 from rebaser.telemetry.span_maker import SpanMaker
 from rebaser.telemetry.spans import ChangeSetSpans
 from rebaser.telemetry.tracing import SpansOf
+from rebaser_client.jetstream import JetStream
+from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages.headers.traces import TraceContext, trace_headers
+from rebaser_core.streams.subjects import Subjects
+from tests.support.poison import KEY
 
 NEVER = 1e6  # seconds
 
@@ -66,3 +72,21 @@ def sender(number: int, *, flags: int = 1) -> TraceContext:
 
 def headers_of(number: int, *, flags: int = 1) -> dict[str, str]:
     return trace_headers(sender(number, flags=flags))
+
+
+async def until(recorder: Recorder, name: str, count: int = 1) -> None:
+    with anyio.fail_after(60):
+        while len(recorder.spans(name)) < count:  # noqa: ASYNC110 - spans end without a word
+            await anyio.sleep(0.01)
+
+
+async def newest_commit(js: JetStream, subjects: Subjects, key: ChangeSetKey = KEY) -> dict[str, str]:
+    stored = await js.last(subjects.commits_stream, subjects.commits(key))
+    assert stored is not None
+    return stored.headers
+
+
+def exemplars() -> set[str]:
+    """Return the traces that a scrape names as examples of the time until the answer."""
+    [sample] = REQUEST_SECONDS.samples()
+    return {one.trace_id for one in sample.exemplars.values()}

@@ -36,12 +36,14 @@ async def test_it_is_asked_for_the_commit_that_applied_it(
 ) -> None:
     found: list[tuple[str, int, int]] = []
 
-    async def request_settling(_: object, branch: ChangeSetKey, applied: int, commit: int) -> None:
+    async def request_settling(_: object, branch: ChangeSetKey, applied: int, commit: int, __: object) -> None:
         found.append((f"{branch.workspace}/{branch.change_set}", applied, commit))
 
     monkeypatch.setattr(processor_module, "request_settling", request_settling)
-    owner = cast("Any", SimpleNamespace(_context=None, _key=ChangeSetKey("ws", "main")))
+    owner = cast(
+        "Any", SimpleNamespace(_context=None, _commits=SimpleNamespace(spans=None), _key=ChangeSetKey("ws", "main"))
+    )
     request = QueuedRequest(3, RequestId("r"), action=action)
     decision = Decision(3, RequestId("r"), outcome, position=position)
-    await Processor._settle(owner, request, decision, earlier, 20)
+    await Processor._settle(owner, request, cast("Any", None), decision, earlier, 20)
     assert found == asked
