@@ -10,6 +10,8 @@ A number, a truth value and null have no size: the length of a number is a part 
 from collections.abc import Mapping
 from contextvars import ContextVar
 
+from rebaser_core.errors import UnprocessableError
+
 _SHOWN: ContextVar[bool] = ContextVar("values_shown", default=False)
 
 
@@ -20,6 +22,12 @@ def show_values(shown: bool) -> None:
 
 def values_shown() -> bool:
     return _SHOWN.get()
+
+
+def need_values() -> None:
+    """Raise `UnprocessableError` (`values_hidden`) if values are hidden: without them, there is nothing to tell."""
+    if not values_shown():
+        raise UnprocessableError("this console hides values: it was started with --hide-values", code="values_hidden")
 
 
 def kind_of(value: object) -> str:

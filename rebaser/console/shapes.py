@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from rebaser.console.hiding import kind_of, told, values_shown
+from rebaser.console.hiding import kind_of, need_values, told, values_shown
 from rebaser_client.admin.fleet import ActiveChangeSet
 from rebaser_client.admin.servers import ServerInfo
 from rebaser_client.admin.stream_usage import StreamStatus
@@ -165,7 +165,9 @@ def fault_object(fault: Fault | None) -> dict[str, Any] | None:
 
 
 def update_line(update: Update) -> bytes:
-    """Return a definition as an update in a line of JSON, as `rebaser enqueue --file` reads it."""
+    """Return a definition as an update in a line of JSON, as `rebaser enqueue --file` reads it. Raises
+    `UnprocessableError` if values are hidden."""
+    need_values()
     return dumps(JSON, update.to_wire()) + b"\n"
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from rebaser.console import downloads
 from rebaser.console.downloads import csv_lines, definitions, safe_name
+from rebaser.console.hiding import show_values
 from rebaser.console.resources import Document
 from rebaser.console.states import BrowsedState
 from rebaser_client import Derive, RebaserClient, Set
@@ -108,7 +109,11 @@ async def test_a_file_is_sent_in_parts(client: RebaserClient, ws: str, monkeypat
     monkeypatch.setattr(downloads, "PART", 100)
     await client.enqueue_updates_with_reply(ws, "main", [Set(f"v{number:03}", "x" * 40) for number in range(50)])
     loaded = BrowsedState(await client.state(ws, "main"))
-    parts = [part async for part in definitions(loaded, loaded.ids)]
+    show_values(True)
+    try:
+        parts = [part async for part in definitions(loaded, loaded.ids)]
+    finally:
+        show_values(False)
     assert len(parts) == 25
     assert all(part.endswith(b"\n") for part in parts)
     assert len(b"".join(parts).splitlines()) == 50

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from rebaser.console import hiding
-from rebaser.console.app import RESOURCES
+from rebaser.console.app import DOWNLOADS, RESOURCES
 from rebaser.console.hiding import kind_of, show_values, told, told_start
-from rebaser.console.shapes import definition_text, fault_object, json_start
+from rebaser.console.shapes import definition_text, fault_object, json_start, update_line
 from rebaser.testing import LocalRebaser
-from rebaser_client import Derive, RebaserClient, Set
+from rebaser_client import Derive, RebaserClient, Set, UnprocessableError
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
@@ -129,6 +129,20 @@ async def test_no_answer_tells_a_value(console: WebConsole, hidden: WebConsole, 
 
 
 @pytest.mark.anyio
+async def test_no_file_tells_a_value(console: WebConsole, hidden: WebConsole, secrets: dict[str, str]) -> None:
+    table, definitions = f"/change-sets.csv?q={secrets['ws']}", f"{secrets['path']}/values.jsonl"
+    assert {one.path for one in DOWNLOADS} == {"/change-sets.csv", "/change-sets/{workspace}/{changeSet}/values.jsonl"}
+    assert leaks((await console.ask(f"/api/v1{definitions}")).body.decode()) != []
+    assert (await hidden.get(definitions, 400))["error"] == {
+        "code": "values_hidden",
+        "message": "this console hides values: it was started with --hide-values",
+        "details": [],
+    }
+    reply = await hidden.ask(f"/api/v1{table}")
+    assert (reply.status, leaks(reply.body.decode())) == (200, [])
+
+
+@pytest.mark.anyio
 async def test_kinds_and_sizes_are_told(hidden: WebConsole, secrets: dict[str, str]) -> None:
     path = secrets["path"]
     rows = {row["id"]: row for row in (await hidden.get(f"{path}/values"))["rows"]}
@@ -151,7 +165,13 @@ async def test_no_page_shows_a_value(hidden: WebConsole, secrets: dict[str, str]
     below = ("", "/value?id=text", "/value?id=fails", "/graph?id=fails", "/commits", f"/commit?at={secrets['first']}")
     pages = [f"{path}{one}" for one in below]
     pages += [f"{branch}/changes?derived=yes", f"{branch}/conflicts"]
-    pages += ["/dead-letters", f"/dead-letters/letter?sequence={secrets['bytes']}"]
+    pages += [
+        "/dvu",
+        f"{path}/updates",
+        f"/compare?workspace={secrets['ws']}&a=main&b=draft",
+        "/dead-letters",
+        f"/dead-letters/letter?sequence={secrets['bytes']}",
+    ]
     async with browser() as running, opened(running) as page:
         for one in pages:
             await page.goto(hidden.url + one)
@@ -159,6 +179,7 @@ async def test_no_page_shows_a_value(hidden: WebConsole, secrets: dict[str, str]
             await page.wait_for_selector(".loading", state="detached")
             assert leaks(await page.content()) == [], one
             assert await page.get_by_text("values hidden").count() == 1
+            assert await page.get_by_role("link", name="Download as JSON Lines").count() == 0
 
 
 @pytest.mark.parametrize(
@@ -186,6 +207,8 @@ def test_values_are_hidden_from_code_that_says_nothing() -> None:
         assert definition_text(Set("a", SECRET)) == "text, 8 characters"
         assert SECRET not in str(fault_object(Fault("failed", MESSAGE, "a")))
         assert told("") == ""
+        with pytest.raises(UnprocessableError, match="hides values"):
+            update_line(Set("a", SECRET))
         assert told(SECRET) == "(hidden: text, 8 characters)"
         assert told_start("a: b: c") == "a: (hidden: text, 4 characters)"
         show_values(True)

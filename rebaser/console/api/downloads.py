@@ -5,6 +5,7 @@ from functools import partial
 from rebaser.console.api.change_sets import ListedChangeSet, matching, row_object
 from rebaser.console.api.values import MAX_ID, STATES, base_path, matching_ids
 from rebaser.console.downloads import definitions, table
+from rebaser.console.hiding import need_values
 from rebaser.console.resources import Console, Document, Download, Given
 
 HEAD = (
@@ -46,6 +47,7 @@ def _cells(one: ListedChangeSet) -> tuple[object, ...]:
 
 async def read_values(console: Console, given: Given) -> Document:
     """Return the definitions of the values that match."""
+    need_values()
     key, words = given.key, given.text("q", most=MAX_ID)
     state, prefix = given.choice("state", STATES), given.text("prefix", most=MAX_ID)
     loaded = await console.states.get(await console.client(), key)

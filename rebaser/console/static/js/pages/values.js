@@ -74,7 +74,7 @@ function list(at, values) {
   return html`<section>
     <div class="section-head">${values.prefix ? crumbs(at, values.prefix) : summary(values)}
       ${isSearch || values.prefix ? html`<span class="dim">${plural(values.matching, "value")}</span>` : null}
-      <a class="side" title="Their definitions, as rebaser get --updates prints them" href=${file(address(base(at, "/values.jsonl"), { ...at.query, after: "" }))} download>Download as JSON Lines</a></div>
+      ${document.documentElement.dataset.values === "hidden" ? null : html`<a class="side" title="Their definitions, as rebaser get --updates prints them" href=${file(address(base(at, "/values.jsonl"), { ...at.query, after: "" }))} download>Download as JSON Lines</a>`}</div>
     ${table({
       label: "Values",
       columns: COLUMNS(at),
