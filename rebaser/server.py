@@ -1,8 +1,8 @@
 """Pulls tasks for the free slots of a server, and runs an owner for each task.
 
 Invariant: this process has at most one owner per change set. A separate loop sends progress acks, independent of the
-owners. A cancelled server settles its commits in flight, gives every task back at once, and leaves no task of the event
-loop running.
+owners. A cancelled server settles its commits in flight, returns every task to NATS at once, and leaves no task of the
+event loop running.
 """
 
 from collections import OrderedDict
@@ -176,7 +176,7 @@ class Server:
     async def _own(self, owner: Owner) -> None:
         """Run `owner` to its end. A failure of one owner does not affect the others."""
         try:
-            with owner.scope:  # shielded, because a cancelled server ends its owners through their lifecycles
+            with owner.scope:  # shielded, because a cancelled server stops its owners through their lifecycles
                 await owner.run()
         except Exception:
             owner.log.exception("owner_failed")
@@ -355,7 +355,7 @@ class Server:
             self._stage = "draining"
 
     async def _shut_down(self, owners: TaskGroup) -> None:
-        """Settle commits in flight and give every task back; stop waiting when `shutdown_grace` is over."""
+        """Settle commits in flight, and return every task to NATS. Stop waiting when `shutdown_grace` is over."""
         context = self._context
         log.info("shutting_down", owned=len(self._owners))
         self._stopping = True

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 from rebaser_core.messages import DvuProgress
 
 STREAMS = ("requests", "tasks", "sweep", "commits", "dlq", "blobs")
-PUT_OFF = "put_off"  # the state of an update that waits because it killed or hung servers
+PUT_OFF = "put_off"  # the state of an update that is deferred, because servers died or hung while they computed it
 Stage = Literal["connecting", "starting", "serving", "draining"]
 
 
@@ -99,7 +99,7 @@ class Census:
     - `slow_updates`: the updates that have run for a long time.
     - `debt_age`: the age of the oldest update that is due, in seconds.
     - `values`: the number of values in all owned change sets.
-    - `tail_max`: the bytes of the longest log after its newest checkpoint.
+    - `tail_max`: the largest number of bytes that a log has after its newest checkpoint.
     """
 
     phases: Mapping[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Arrow columns of values, for the tables of Spark and of notebooks, and Arrow batches of rows.
+"""Arrow columns of values, for tables in Spark and in notebooks, and Arrow batches of rows.
 
 Invariant: the column `json` contains every value exactly. The columns `number` and `text` repeat the value in types
 that programs can compute with.

@@ -188,8 +188,8 @@ class RebaserClient(RevertOperations, StatusOperations):
 
         Raises:
 
-        - `UnprocessableError` for an invalid update; the message names its position and id. `TooLarge` if the request
-          is too large.
+        - `UnprocessableError` for an invalid update; the message states the update's position and id. `TooLarge` if the
+          request is too large.
         - `QueueFull`, `NotReadyError`, or `NotConnectedError` (no connection within `timeout`): nothing was stored.
         - `RequestTimeout`, which has the request id: the request may still be applied.
 
@@ -356,7 +356,8 @@ class RebaserClient(RevertOperations, StatusOperations):
 
         This is necessary, for example, after the code of a function changed. Values that depend on a recomputed value
         are computed again only if the recomputed value changed. Raise the errors of `enqueue_updates_with_reply`;
-        `RequestRejected` has the code `nothing_to_recompute` if there is no derived value, or none of `function`.
+        `RequestRejected` has the code `nothing_to_recompute` if there is no derived value, or none that `function`
+        computes.
         """
         return await self.enqueue_updates_with_reply(
             workspace, change_set, (), wait=wait, timeout=timeout, request_id=request_id, recompute=Recompute(function)

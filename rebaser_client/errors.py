@@ -157,9 +157,8 @@ class RequestRejected(RebaserError):  # noqa: N818 - named after a state of the 
 class RequestConflicts(RequestRejected):
     """Nothing was applied, because the request conflicts with the current content of the change set.
 
-    There are three causes: updates from another change set (`from_change_set`) remove values that do not exist in this
-    one; a revert would undo the edits of values that have been edited again; or a branch and its target both edited a
-    value.
+    There are three causes: updates from another change set (`from_change_set`) remove values that do not exist; a
+    revert would undo the edits of values that have been edited again; or a branch and its target both edited a value.
 
     `conflicts` has the first 100 values in conflict, each with the reason; for a revert or a branch, also with the
     conflicting definitions. If a request with updates from another change set is sent again, `conflicts` is empty in
@@ -181,7 +180,7 @@ class RequestIdReused(RequestRejected):
 
 
 class NewErrors(UnprocessableError):  # noqa: N818 - named after a state of the branch
-    """Values are errors in the branch, but not in its target. The branch was not applied.
+    """Some values are errors in the branch, but not in its target. The branch was not applied.
 
     `errors` maps the ids of these values to their faults. Values that fail by themselves come first, then values that
     fail because one of their inputs does.

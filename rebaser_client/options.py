@@ -14,8 +14,8 @@ MAX_IN_FLIGHT = 256  # requests; allows 25,000 requests a second if NATS confirm
 class ClientOptions(Access, total=False):
     """The options of `Access` (credentials and TLS of the NATS connection), and the options below. All are optional.
 
-    - `prefix`: prefix of the names of streams and subjects. The servers must have the same prefix.
-    - `blobs`: URL of the blob store; by default, blobs are in NATS. The servers must have the same URL.
+    - `prefix`: prefix of the names of streams and subjects. The servers must use the same prefix.
+    - `blobs`: URL of the blob store; by default, blobs are in NATS. The servers must use the same URL.
     - `limits`: the limits that requests must not exceed. The servers must have the same limits.
     - `inbox_prefix`: prefix of the subjects on which answers arrive.
     - `content_type`: encoding of requests and of their answers: CBOR (default), or JSON (`application/json`).

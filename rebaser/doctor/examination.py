@@ -212,7 +212,8 @@ class _Examiner:
         return state
 
     async def _fold(self, messages: list[LogMessage], queue: Applied, contained: int) -> None:
-        """Fold the messages after log sequence `contained`: the state already contains the messages up to there."""
+        """Fold the messages after log sequence `contained` into the state, which already contains all earlier
+        messages."""
         examination = self._examination
         known = {
             commit_identity(message.commit): message.sequence
@@ -347,8 +348,8 @@ def _checkpoints(messages: list[LogMessage]) -> list[tuple[CheckpointRef, int]]:
 
 
 def _mismatch(checkpoint: int, named_by: int, messages: list[LogMessage]) -> str:
-    """Return the reason why a checkpoint cannot belong to this log; empty if it can. The checkpoint has the state after
-    commit `checkpoint`, and message `named_by` refers to it."""
+    """Return the reason why a checkpoint cannot belong to this log, or an empty string. The checkpoint has the state
+    after commit `checkpoint`, and message `named_by` refers to it."""
     if checkpoint >= named_by:
         return f"refers to a checkpoint of commit {checkpoint}, which is not before it"
     behind = next((message for message in messages if message.sequence > checkpoint), None)

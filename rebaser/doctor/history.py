@@ -75,7 +75,7 @@ class History:
         self._unsettled: list[tuple[Finding, Applied | None]] = []
 
     def foreign(self, message: LogMessage) -> None:
-        """Skip a message that is not a commit, as every reader does."""
+        """Skip a message that is not a commit, like every reader."""
         self._skip(message.sequence)
 
     def damaged(self, message: LogMessage) -> None:
@@ -195,8 +195,8 @@ class History:
         return False
 
     def _settle_costs(self, kind: Kind | None, applied: Applied | None) -> None:
-        """Set the costs that were unknown. `kind` and `applied` are those of the next commit: they show whether the
-        unreadable commits before it decided any request."""
+        """Set the costs that were unknown. `kind` and `applied` belong to the next commit, and show whether the
+        unreadable commits before that commit decided any request."""
         for finding, before in self._unsettled:
             if applied == before:
                 finding.cost = Cost.NOTHING

@@ -15,7 +15,7 @@ Probe = Literal["livez", "readyz"]
 
 AWAY_INTERVALS = 2  # ping intervals without NATS after which a server is not ready
 SILENT_WAITS = 5  # ack waits without a round of progress acks, after which a server counts as dead
-SILENT_MIN = 30.0  # seconds; a shorter silence is never a deadlock
+SILENT_MIN = 30.0  # seconds; a shorter silence never counts as a deadlock
 SPARK_READY = "ready"
 
 
@@ -35,7 +35,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a probe: whether the probe passes, and the checks that decide this, without the excluded ones."""
+    """The answer to a probe: whether the probe passes, and the checks that decide this, except the excluded checks."""
 
     probe: Probe
     checks: tuple[Check, ...]
@@ -96,7 +96,7 @@ def _nats(snapshot: Snapshot) -> Check:
 
 
 def _progress(snapshot: Snapshot) -> Check:
-    """Check that the loop that sends progress acks for tasks runs. The loop ends when the server drains."""
+    """Check that the loop that sends progress acks for tasks is running. The loop ends when the server drains."""
     silent = snapshot.progress_silent
     if snapshot.stage != "serving" or silent <= max(SILENT_WAITS * snapshot.ack_wait, SILENT_MIN):
         return Check(

@@ -36,9 +36,8 @@ class DebtTracker:
     protected or that were closed when they were created. `newest_ns` is the time at which the newest commit of all
     change sets was stored (Unix ns).
 
-    `owing_since` maps the name of each change set whose update is due to the time (Unix ns) since which it is due, as
-    far as the headers tell: it is the time of the oldest known commit since the last update or since this tracker
-    began, so the update may be due for longer.
+    `owing_since` maps the name of each change set whose update is due to the time (Unix ns) of the oldest commit that
+    this tracker has read since the last update. The update has been due since then at least.
     """
 
     def __init__(self, js: JetStream, subjects: Subjects) -> None:

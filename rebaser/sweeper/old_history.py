@@ -7,9 +7,9 @@ While the stream has room, a round through all logs purges commits that are olde
 the stream is crowded (see `rebaser.change_set.log.checkpointer`), all history is purged, beginning with the logs that
 have the most commits, until the stream is no longer crowded.
 
-Invariants: the choice of messages to purge depends only on the streams, not on any server's clock. The checkpoint
-before the newest one and the log after it always remain, so purging cannot interfere with an owner that is starting, or
-with another server that sweeps.
+Invariants: the choice of messages to purge depends only on the streams, not on any server's clock. The second newest
+checkpoint and the log after it always remain, so purging cannot interfere with an owner that is starting, or with
+another server that sweeps.
 """
 
 from collections import deque
@@ -145,7 +145,7 @@ class OldHistory:
         """Return the log sequence up to which no message is needed if no history is kept. `message` is the newest
         message of the log.
 
-        The log after the checkpoint before the newest one is still needed, for readers that started from it. If a
+        The log after the second newest checkpoint is still needed by readers that started from that checkpoint. If a
         commit created or deleted the change set, no reader needs messages that are older than that commit.
         """
         newest = self._commit(key, message)

@@ -5,9 +5,9 @@ values update is stranded if its owner died during its recheck. The streams show
 requests, or its newest commit says that an update is due, but it has no task.
 
 One server of the fleet sweeps. The sweep stream holds one message that is never acknowledged. NATS delivers it to the
-client that JetStream has pinned (ADR-42). The pinned server gives the message back with a delay, and the redelivery
-starts the next sweep. If the pinned server dies, it loses the pin, and the message goes to another server. If several
-servers sweep at the same time, no harm is done, because NATS refuses a second task for a change set.
+client that JetStream has pinned (ADR-42). The pinned server returns the message with a delay, and the redelivery starts
+the next sweep. If the pinned server dies, it loses the pin, and the message goes to another server. If several servers
+sweep at the same time, no harm is done, because NATS refuses a second task for a change set.
 
 The sweeper also moves messages whose subject identifies no change set to the dead letters (see `unroutable`), purges
 history that owners leave in the log (see `old_history`), and sends requests to delete change sets that were closed long
@@ -40,13 +40,14 @@ from rebaser_core.streams.topology import MIN_SWEEP_LEASE, SWEEP_CONSUMER, SWEEP
 log = structlog.get_logger(__name__)
 
 MAX_CONCURRENT = 32  # number of tasks that are published concurrently
-GIVE_BACK_TIMEOUT = 2.0  # seconds that giving back the sweep message or the pin may take
+GIVE_BACK_TIMEOUT = 2.0  # maximum seconds for returning the sweep message, or for giving up the pin
 
 
 class Sweeper:
     """Sweeps every `interval` seconds while this server is pinned; call `run` in a task group.
 
-    A sweep requests the deletion of change sets that have been closed for `closed_for` seconds, unless that is 0.
+    A sweep requests the deletion of change sets that have been closed for `closed_for` seconds, unless `closed_for` is
+    0.
 
     `seen` is the result of the last sweep; None if this server is not pinned, or has not swept yet.
 
@@ -131,8 +132,8 @@ class Sweeper:
         return published
 
     async def _names(self, stream: str, head: str, tail: str) -> set[str]:
-        """Return the name `ws.cs` of each subject `<head>ws.cs<tail>` in `stream`. The names may be invalid: there may
-        be 100,000 of them, so they are not parsed."""
+        """Return the name `ws.cs` of each subject `<head>ws.cs<tail>` in `stream`. The names may be invalid, because
+        they are not parsed: there may be 100,000 names."""
         counts = await self._js.subject_counts(stream, f"{head}*.*{tail}")
         await lowlevel.checkpoint()
         return {subject[len(head) : len(subject) - len(tail)] for subject in counts}
@@ -160,7 +161,7 @@ class Sweeper:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._progress, message)
                 for part in (self.sweep, self._history.purge, self._delete_closed, self._retire_old):
-                    try:  # a part that always fails must not prevent the others
+                    try:  # if one part always fails, the other parts must still run
                         await part()
                     except RebaserError as error:
                         self._on_stream_error()

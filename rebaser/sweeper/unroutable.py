@@ -54,8 +54,8 @@ class UnroutableMessages:
         if info.created != self._created or info.last_sequence < self._examined:
             self._created, self._examined = info.created, 0
         moved = 0
-        # The consumer has to read the whole stream. A subject may contain a wildcard, or bytes that are not text, and
-        # only the pattern `>` matches a subject that ends in `>`.
+        # Subjects may contain wildcards, or bytes that are not text. Only the pattern `>` matches a subject that ends
+        # in `>`, so the consumer has to read the whole stream.
         pattern, first = ">", max(self._examined + 1, info.first_sequence)
         async with OrderedConsumer(self._js, stream, pattern, start=first, headers_only=True) as consumer:
             while self._examined < info.last_sequence and moved < MAX_MOVED:

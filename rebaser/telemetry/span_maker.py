@@ -30,10 +30,10 @@ Attributes = Mapping[str, str | int | float]
 class SpanMaker:
     """Starts spans, and decides for which requests and updates the server begins a trace of its own.
 
-    `ratio`, from 0 to 1, is the share of requests without a trace for which the server begins a trace. `slower_than` is
-    the number of seconds from the storage of a request until its answer after which the request counts as slow.
-    `updates_slower_than` is the duration of a slow update in seconds. Slow requests and updates without a trace are
-    recorded after they have ended. Both limits may be infinite.
+    `ratio`, from 0 to 1, is the share of requests without a trace for which the server begins a trace. A request is
+    slow if more than `slower_than` seconds pass from its storage to its answer. An update is slow if it takes more than
+    `updates_slower_than` seconds. Slow requests and updates that have no trace are recorded after they have ended. Both
+    limits may be infinite.
     """
 
     def __init__(self, tracer: Tracer, *, ratio: float, slower_than: float, updates_slower_than: float) -> None:

@@ -64,7 +64,7 @@ class ChangeSetSpans:
 
     def decided(self, messages: Sequence[Message], batch: DecidedBatch) -> None:
         """Start the spans of a batch of requests that has been decided, but is not in the log yet. `messages` begins
-        with the messages of the batch; the others are ignored."""
+        with the messages of the batch; further messages are ignored."""
         self._batch = _Batch(self, messages, batch, self._taken_at or time.time_ns())
 
     def headers_after(self, message: Message) -> dict[str, str]:

@@ -65,7 +65,7 @@ async def tracing(
         yield None
         return
     from rebaser.telemetry.span_maker import SpanMaker  # noqa: PLC0415 - imports OpenTelemetry
-    from rebaser.telemetry.spans import ChangeSetSpans  # noqa: PLC0415 - the same
+    from rebaser.telemetry.spans import ChangeSetSpans  # noqa: PLC0415 - imports OpenTelemetry
 
     tracer = provider.get_tracer("rebaser", __version__)
     maker = SpanMaker(tracer, ratio=ratio, slower_than=slower_than, updates_slower_than=updates_slower_than)

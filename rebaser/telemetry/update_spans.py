@@ -39,7 +39,8 @@ class UpdateSpans:
         return self._maker.start("dvu", SpanKind.INTERNAL, self._about, began=self._began, parent=parent, links=links)
 
     def log_fields(self) -> dict[str, str]:
-        """Return the fields `trace_id` and `span_id` for log events during the update; empty if it has no span."""
+        """Return the fields `trace_id` and `span_id` for log events during the update; empty if the update has no
+        span."""
         if self.span is None:
             return {}
         found = position(self.span)

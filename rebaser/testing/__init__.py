@@ -1,8 +1,8 @@
 """Supports tests of programs that use Rebaser: a NATS server and a Rebaser server start within about a second.
 
 `local` starts them, `in_process` computes derived values without Spark, and `plugin` has the fixtures for pytest.
-`checks` runs the functions of plug-ins as workers do. `strategies` has strategies for Hypothesis; tests import this
-module directly.
+`checks` runs the functions of plug-ins like Spark's workers. `strategies` has strategies for Hypothesis; tests import
+this module directly.
 
 This package imports `serving`, the modules that `serving` imports, and the client. No other package imports it.
 """

@@ -1,7 +1,7 @@
 """Checks the functions of plug-ins: runs them with the code of Spark's workers, and compares single calls with batches.
 
-Invariant: nothing that is compared depends on this module. Inputs and results go through encoded packets, as they do
-between a server and its workers.
+Invariant: the results that are compared come from the code of the workers. Like a server, this module sends inputs and
+receives results in encoded packets.
 """
 
 from collections import defaultdict
@@ -94,8 +94,8 @@ def _call(function: Function, case: Case, params: Mapping[str, Json]) -> _Call:
 
 
 def _recording(function: Function, failures: list[Exception]) -> Function:
-    """Return `function` with a vector form that records its failures, because a worker would not report them: it
-    computes the values one by one instead."""
+    """Return a copy of `function` whose vector form records its failures. A worker would not report these failures, but
+    would compute the values one by one instead."""
     vector: Any = function.vector
     if vector is None:
         return function
@@ -113,15 +113,15 @@ def _recording(function: Function, failures: list[Exception]) -> Function:
 
 
 def _length(inputs: Any) -> int:
-    """Return the number of items of the columns in `inputs`, the argument of a vector form."""
+    """Return the length of the columns in `inputs`, the argument of a vector form."""
     columns = inputs.values() if isinstance(inputs, Mapping) else inputs
     flat = [one for column in columns for one in (column if isinstance(column, tuple) else (column,))]
     return len(flat[0])
 
 
 def _batches(calls: Sequence[_Call], first: Sequence[Value]) -> Iterator[tuple[list[int], str]]:
-    """Yield lists of positions in `calls` that a worker computes together, each with a phrase that tells the user in an
-    error message how the calls were computed. `first` are the results of the calls."""
+    """Yield lists of positions in `calls` that a worker computes together, each with a phrase for error messages that
+    says how the calls are computed. `first` are the results of the calls."""
     size = thresholds.now.group_min_values
     groups: defaultdict[tuple[tuple[str, int], ...], list[int]] = defaultdict(list)
     for at, call in enumerate(calls):

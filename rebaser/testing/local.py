@@ -48,8 +48,8 @@ class LocalRebaser:
     def settle(self, workspace: str, change_set: str, *, timeout: float = 60.0) -> None:
         """Wait until all requests sent so far are decided, and all derived values are up to date.
 
-        Send an empty request, which is decided after the others. Raise `UnprocessableError` if there is no such change
-        set, and `RequestTimeout` after `timeout` seconds.
+        To find out, send an empty request, which is decided after the others. Raise `UnprocessableError` if there is no
+        such change set, and `RequestTimeout` after `timeout` seconds.
         """
         if not self.client.exists(workspace, change_set):
             raise UnprocessableError(f"there is no change set {workspace}/{change_set}", code="no_such_change_set")
@@ -122,7 +122,8 @@ class _Servers:
             ended.set()
 
     async def crash(self) -> None:
-        """Kill NATS before the Rebaser server is stopped, so that the latter can neither commit nor hand over."""
+        """Kill NATS before the Rebaser server is stopped, so that the Rebaser server can neither commit nor hand over
+        its change sets."""
         await self._nats.kill()
         self._running.cancel()
         await self._ended.wait()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def rebaser_server() -> "Iterator[LocalRebaser]":
-    """Yield an installation for the whole run: its `url`, a `client`, and `settle`."""
+    """Yield an installation that all tests of the run share: a `LocalRebaser`."""
     from rebaser.testing.local import local_rebaser  # noqa: PLC0415 - slow to import
 
     with local_rebaser() as installation:

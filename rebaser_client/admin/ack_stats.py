@@ -39,7 +39,8 @@ class TaskAcks:
 
 
 async def watch_task_acks(js: JetStream, subjects: Subjects, seconds: float) -> TaskAcks:
-    """Collect samples for `seconds` seconds. If sampling is off, return at once."""
+    """Collect ack samples for `seconds` seconds, and return statistics about them. If sampling is off, return at
+    once."""
     config = (await js.consumer_info(subjects.tasks_stream, TASKS_CONSUMER)).config
     percent = as_int(str(config.get("sample_freq", "")).rstrip("%"))
     samples: list[AckSample] = []

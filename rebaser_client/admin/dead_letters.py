@@ -65,7 +65,8 @@ class DeadLetterBox:
         return None if stored is None else self._letter(stored)
 
     async def payload(self, letter: DeadLetter, *, max_bytes: int = MAX_BLOB) -> bytes | None:
-        """Return the payload of the request, if necessary from the blob store; None if the dead letter is gone.
+        """Return the payload of the request, if necessary from the blob store; None if the dead letter no longer
+        exists.
 
         Raise `UnprocessableError`, with code `too_large`, for a blob of more than `max_bytes`, and `BlobMissing` if the
         blob does not exist.
@@ -80,7 +81,7 @@ class DeadLetterBox:
     async def redrive(self, letter: DeadLetter) -> bool:
         """Append the request to the queue of its change set, with its original id, and drop the dead letter.
 
-        Return False, and sends nothing, if the dead letter is gone. Raise `QueueFull` if the queue is full.
+        Return False, and send nothing, if the dead letter no longer exists. Raise `QueueFull` if the queue is full.
 
         A request that servers could not read has an id that begins with `@`, or one from its header `Nats-Msg-Id`.
         Redriving such a request helps only once servers can read it.
@@ -94,7 +95,7 @@ class DeadLetterBox:
         return True
 
     async def drop(self, letter: DeadLetter) -> None:
-        """Delete the dead letter permanently. If it is already gone, do nothing."""
+        """Delete the dead letter permanently. If it no longer exists, do nothing."""
         await self._js.delete_message(self._subjects.dlq_stream, letter.sequence)
 
     async def _publish(self, letter: DeadLetter, payload: bytes) -> None:

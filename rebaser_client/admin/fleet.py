@@ -30,12 +30,13 @@ class ActiveChangeSet:
       it or will own it.
     - `last_commit`: the log sequence of its newest commit. `committed_at`: the time when that commit was stored (Unix
       seconds). Both are 0 if there is no commit.
-    - `debt`: whether derived values have to be updated. `update`: the update that is running, if it takes long.
+    - `debt`: whether derived values have to be updated. `update`: the update that has been running for a long time, if
+      any.
     - `owner`: the id of the server that stored the newest commit. If the change set has a task, this server owns it,
       unless another server has taken it over and not yet stored a commit. Empty if there is no commit, or if the server
-      is of an older release.
+      runs an older release.
     - `errors`: the number of values whose newest result is an error, even if the result is stale; None if the newest
-      commit does not tell.
+      commit does not contain this number.
     - `commits_per_second`: the rate since the previous call of `FleetState.look`.
     - `waiting`: the seconds for which its queue has had requests without a new commit; 0 if the queue is empty.
     - `problem`: the reason why the newest message of its log cannot be read; empty if the message can be read.
@@ -82,7 +83,7 @@ class FleetView:
     - `change_sets`: the active change sets of the observed workspace. `total`: the number of all its change sets.
     - `requests`: the number of requests in the queues of all workspaces, including decided requests that are not
       deleted yet. `oldest_request`: the age of the oldest of these requests, in seconds.
-    - `tasks`: None if no server has created the tasks consumer yet.
+    - `tasks`: the state of the tasks consumer; None if no server has created the consumer yet.
     """
 
     at: float
@@ -109,7 +110,7 @@ class Look(NamedTuple):
 
 @dataclass(slots=True)
 class _Log:
-    """The content of the headers of the newest message in a log, and the number of commits since the previous call of
+    """What the headers of the newest message in a log say, and the number of commits since the previous call of
     `FleetState.look`.
 
     `edited` is the log sequence of the newest commit with edits.
@@ -164,7 +165,7 @@ class FleetState:
         return log
 
     def change_sets(self) -> list[BranchInfo]:
-        """Return each change set that has a log, deleted ones too, in no particular order."""
+        """Return each change set that has a log, including deleted change sets, in no particular order."""
         found: list[BranchInfo] = []
         for key, log in self._logs.items():
             target = None if log.info.target is None else self._logs.get(key.beside(log.info.target))

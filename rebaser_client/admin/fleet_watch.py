@@ -78,7 +78,7 @@ class FleetWatch:
         return self._view(found["servers"], found["requests"], found["dlq"], found["tasks"])
 
     def change_sets(self) -> list[BranchInfo]:
-        """Return each change set that has a log, deleted ones too, in no particular order.
+        """Return each change set that has a log, including deleted change sets, in no particular order.
 
         The result is as of the last call of `look`. Nothing is requested from NATS.
         """

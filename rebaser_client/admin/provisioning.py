@@ -76,8 +76,8 @@ async def ensure_topology(
 async def retire_old_sweep(js: JetStream, subjects: Subjects) -> bool:
     """Remove the consumer and the message with which earlier releases elected the sweeper.
 
-    Return False, and removes nothing, if a server of an earlier release still uses the consumer. That server then
-    sweeps in addition to the elected server, which does no harm.
+    Return False, and remove nothing, if a server of an earlier release still uses the consumer. That server then sweeps
+    in addition to the elected server, which does no harm.
     """
     try:
         info = await js.consumer_info(subjects.tasks_stream, topology.SWEEP_CONSUMER)

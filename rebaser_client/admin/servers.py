@@ -1,4 +1,5 @@
-"""Asks the servers of an installation for their identity and state. Needs a connection to NATS, but no JetStream."""
+"""Asks the servers of an installation for their identity and state. This requires a connection to NATS, but not
+JetStream."""
 
 import json
 import time
@@ -19,7 +20,8 @@ PING_WAIT = 0.5  # seconds within which servers have to answer
 
 @dataclass(frozen=True, slots=True)
 class UpdateInfo:
-    """A running update of derived values (DVU) that takes long. It has processed `done` of `total` values so far.
+    """An update of derived values (DVU) that has been running for a long time. It has processed `done` of `total`
+    values.
 
     `total` is None while the DVU is being planned. `seconds` is the time since the DVU began.
     """
@@ -33,7 +35,7 @@ class UpdateInfo:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The names of the inputs and parameters that a function takes; None means that it takes any names."""
+    """The names of the inputs and parameters that a function takes; None means that the function takes any names."""
 
     inputs: tuple[str, ...] | None
     params: tuple[str, ...] | None
@@ -45,8 +47,9 @@ class ServerInfo:
 
     - `owned`: the number of change sets that the server owns. `slots`: the number of change sets on which it can work
       at the same time.
-    - `dvu`: the state of the engine that updates derived values. `updates`: the updates that take long.
-    - `sweeper`: whether the server is the sweeper. `durability`: its durability setting, or None.
+    - `dvu`: the state of the engine that updates derived values. `updates`: the updates that have been running for a
+      long time.
+    - `sweeper`: whether the server is the sweeper. `durability`: its durability setting; None if it is not set.
     - `trouble`: the reason why the server is not ready; if it is ready, the latest problem that stopped one of its
       change sets; empty if there is no problem.
     - `ready`: whether all streams that the server needs exist. `losses`: the streams that disappeared while it ran, and

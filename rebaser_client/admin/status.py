@@ -26,7 +26,7 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import peek, read_covers, read_summary, read_sweep_headers
 from rebaser_core.streams.subjects import Subjects
 
-MAX_CONCURRENT_READS = 64  # logs that are read at the same time
+MAX_CONCURRENT_READS = 64  # maximum number of logs that are read at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,11 @@ class ChangeSetStatus:
     - `pending`: the number of requests in its queue. `has_task`: whether it has a task.
     - `last_commit`: the log sequence of its newest commit. `covers`: the log sequence as of which derived values are up
       to date.
-    - `debt`: whether derived values have to be updated. `update`: the update that is running, if it takes long.
+    - `debt`: whether derived values have to be updated. `update`: the update that has been running for a long time, if
+      any.
     - `owner`: the id of the server that stored the newest commit; empty if that is unknown. `errors`: the number of
-      values whose newest result is an error, even if the result is stale; None if the newest commit does not tell.
+      values whose newest result is an error, even if the result is stale; None if the newest commit does not contain
+      this number.
     - `problem`: the reason why the newest message of its log cannot be read; empty if the message can be read. A
       damaged payload is not detected, because only headers are read; `rebaser explain` detects it.
     """
@@ -156,7 +158,7 @@ async def _read_whole(reader: CommitReader, rows: list[ChangeSetStatus], numbers
 async def key_counts(
     js: JetStream, subjects: Subjects, stream: str, kind: str, workspace: str | None = None
 ) -> dict[ChangeSetKey, int]:
-    """Return the number of messages of each change set in `stream`. `kind` is the token that its subjects contain.
+    """Return the number of messages of each change set in `stream`. `kind` is the token after the root of its subjects.
 
     If `workspace` is given, only its change sets are counted. The result is empty if the stream does not exist.
     """

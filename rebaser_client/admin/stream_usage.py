@@ -41,8 +41,8 @@ class StreamStatus:
     - `newest`: the size of the newest message; None if there is no message, or if the client may not read it.
     - `retention`: the NATS policy that determines when messages are removed. `discard`: the NATS policy that determines
       whether a full stream removes old messages or refuses new ones.
-    - `max_age`: seconds after which messages expire; 0 means never. `duplicate_window`: seconds; 0 means that there is
-      no duplicate window.
+    - `max_age`: seconds after which messages expire; 0 means never. `duplicate_window`: the length of the duplicate
+      window in seconds; 0 means that there is none.
     """
 
     name: str
@@ -136,7 +136,7 @@ async def read_tasks(js: JetStream, subjects: Subjects) -> TasksStatus | None:
 
 
 def durability_of(streams: Sequence[StreamStatus]) -> DurabilityStatus | None:
-    """Return the durability of `streams`; None if there are none."""
+    """Return the durability of `streams`; None if `streams` is empty."""
     if not streams:
         return None
     copies = min(stream.copies for stream in streams)

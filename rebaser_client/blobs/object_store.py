@@ -102,7 +102,8 @@ class ObjectStoreBlobs:
         return True
 
     async def _read(self, address: str, max_bytes: int) -> tuple[bytes, datetime]:
-        """Return the content of the blob, and the time when it was stored. If the blob is in the trash, take it out."""
+        """Return the content of the blob, and the time when it was stored. If the blob is in the trash, move it
+        back."""
         path = path_of(check_address(address))
         try:
             try:
@@ -213,8 +214,8 @@ async def _bounded(operation: Awaitable[T], participle: str) -> T:
     """Return the result of `operation`. Raise `TransientError` if it takes longer than `BOUND` seconds, or if the store
     reports an error.
 
-    `participle` names the operation in the error text, for example `read`. `FileNotFoundError`, `AlreadyExistsError`
-    and `NotSupportedError` are raised unchanged, because callers handle them.
+    `participle` describes the operation in the error text, for example `read`. `FileNotFoundError`,
+    `AlreadyExistsError` and `NotSupportedError` are raised unchanged, because callers handle them.
     """
     try:
         with anyio.fail_after(BOUND):

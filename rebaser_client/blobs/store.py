@@ -36,7 +36,7 @@ class BlobStore(Protocol):
         ...
 
     async def has(self, address: str) -> bool:
-        """Return whether the blob is stored, without reading its content. If the blob is in the trash, take it out.
+        """Return whether the blob is stored, without reading its content. If the blob is in the trash, move it back.
 
         Raise `TransientError` if the store is not available.
         """

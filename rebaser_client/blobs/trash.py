@@ -19,7 +19,7 @@ class CollectableBlobs(BlobStore, Protocol):
         ...
 
     async def register(self, installation: str) -> None:
-        """Write a note into the store, which says that `installation` uses this store."""
+        """Write a note into the store that says that `installation` uses it."""
         ...
 
     async def installations(self) -> dict[str, str]:

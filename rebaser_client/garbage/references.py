@@ -194,7 +194,7 @@ def _is_commit(message: Message) -> bool:
 
 @contextmanager
 def _explained(message: Message) -> Iterator[None]:
-    """Add to errors in the `with` block which commit cannot be read, and what to do about it."""
+    """Add to each error of the `with` block which commit cannot be read, and what to do about it."""
     which = f"commit {message.stream_sequence} on {message.subject} may need blobs that this program cannot find"
     try:
         yield

@@ -22,7 +22,7 @@ MAX_CALLS = 256  # the maximum number of API calls in flight
 
 
 class CallSlots(asyncio.Semaphore):
-    """The places for API calls in flight. `taken` is the number of those that are taken."""
+    """A semaphore that limits the API calls in flight to `MAX_CALLS`. `taken` is the number of calls in flight."""
 
     @property
     def taken(self) -> int:

@@ -147,7 +147,7 @@ class JetStream(JetStreamApi):
         return Stream(self, await self.stream_info(name))
 
     async def list_streams(self, subject: str | None = None) -> AsyncIterator[StreamInfo]:
-        """Yield all streams, or those that store subjects that match the pattern `subject`.
+        """Yield all streams, or only the streams with subjects that match the pattern `subject`.
 
         The server is called once for each page of the list.
         """

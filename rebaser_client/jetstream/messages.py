@@ -1,4 +1,4 @@
-"""JetStream messages: deliveries of a consumer, and messages read from a stream."""
+"""JetStream messages: messages that a consumer delivered, and messages that were read from a stream."""
 
 from rebaser_client.nats.messages import Msg
 

@@ -98,7 +98,8 @@ class _Fold:
         self.changes: Changes = {}
 
     def take(self, *blobs: BlobRef | None) -> None:
-        """Count the sizes of `blobs`, which are read next, and raise `UnprocessableError` if they exceed the limit."""
+        """Add the sizes of `blobs`, which are read next, to the total. Raise `UnprocessableError` if it exceeds the
+        limit."""
         self._room -= sum(blob.size for blob in blobs if blob is not None)
         self._check()
 

@@ -1,7 +1,7 @@
 """Reads branches: an overview from the headers of their newest commits, and their changes from all their commits.
 
-Invariant: the cost of reading the changes of a branch depends on their number and on the commits that are read, not on
-the size of the change set. States, which need NumPy, are loaded only if the commits do not contain all changes.
+Invariant: the cost of reading the changes of a branch depends on the number of changes and of commits that are read,
+not on the size of the change set. States, which need NumPy, are loaded only if the commits do not contain all changes.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -54,7 +54,7 @@ class BranchInfo:
     - `protected`: whether servers refuse all edits except applied branches.
     - `born`: the log sequence of the commit that created the change set from `origin`; 0 if it began empty.
     - `follow`: `auto` if servers bring the branch up to date with its target without a request, otherwise `manual`.
-    - `owner`: the id of the server that stored the newest commit; empty if the server is of an older release.
+    - `owner`: the id of the server that stored the newest commit; empty if the server runs an older release.
     - `errors`: the number of values whose newest result is an error, even if the result is stale; None if the headers
       do not contain this number.
     """
@@ -121,7 +121,8 @@ class BranchDiff:
     """The changes of a branch since its base, sorted by id.
 
     `target_sequence` is the log sequence of the target as of which the definitions `theirs` in `changes` were read.
-    `derived` contains the derived values that differ only in their result. It is empty unless the caller requested it.
+    `derived` contains the derived values that differ only in their result; it is empty unless the caller requested
+    them.
     """
 
     info: BranchInfo
@@ -131,7 +132,7 @@ class BranchDiff:
 
 
 class BranchReader:
-    """Reads branches. `commits` reads their commits, and `loader` returns the loader of states."""
+    """Reads branches. `commits` reads their commits, and `loader` returns the object that loads states."""
 
     def __init__(
         self,

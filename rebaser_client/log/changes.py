@@ -173,7 +173,8 @@ _Edits: TypeAlias = tuple[LogEntry, tuple[Decision, Authorship] | None, tuple[Sh
 
 
 class LogHistory:
-    """Reads the history of change sets. `commits` reads their commits, and `loader` returns the loader of states."""
+    """Reads the history of change sets. `commits` reads their commits, and `loader` returns the object that loads
+    states."""
 
     def __init__(self, commits: CommitReader, loader: Callable[[], Awaitable["StateLoader"]]) -> None:
         self._commits = commits
@@ -245,7 +246,7 @@ class LogHistory:
                 inherited = state.branch is not None and sequence < state.branch.birth
                 of = await self._commits.key_of(key, sequence) if inherited else key
                 commits[sequence] = await self._edits(of, sequence)
-        except UnprocessableError:  # the commit is gone, or cannot be found
+        except UnprocessableError:  # the commit was purged, or cannot be found
             return found
         entry, only, requests = commits[sequence]
         if only is not None:
@@ -305,7 +306,7 @@ class LogHistory:
     async def _between(self, key: ChangeSetKey, at: At | None, other_at: At | None) -> Diff | None:
         """Return the net effect of the commits between two positions.
 
-        Return None if a commit is gone, or does not record the definitions that it replaced.
+        Return None if a commit was purged, or does not record the definitions that it replaced.
         """
         ends = [await self._commits.newest_message(key, each) for each in (at, other_at)]
         first, last = [0 if end is None else end.sequence for end in ends]

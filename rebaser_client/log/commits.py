@@ -137,8 +137,8 @@ class CommitReader:
             if taken < SINGLY:
                 page = await self._page(key, previous, previous)
                 continue
-            # The server stops sending only when the client tells it to, so each page costs messages beyond its end.
-            # Therefore, a few large pages are better than many small ones.
+            # The server stops sending only when the client tells it to, so for each page, it also sends messages beyond
+            # the end of the page. A few large pages are therefore better than many small ones.
             spread = min((newest - previous) / taken, MAX_SPREAD)
             page = await self._page(key, max(previous - int(wanted * spread) + 1, 1), previous)
             wanted = min(wanted * GROWTH, MAX_PAGE)
@@ -163,7 +163,8 @@ class CommitReader:
     async def key_of(self, key: ChangeSetKey, sequence: int) -> ChangeSetKey:
         """Return the change set whose log contains the commit `sequence`.
 
-        This is `key`, or a change set from which `key` inherited values. Raise `PositionPurged` if the commit is gone.
+        This is `key`, or a change set from which `key` inherited values. Raise `PositionPurged` if the commit was
+        purged.
         """
         message = await self._js.get(self._subjects.commits_stream, sequence)
         if message is None:
@@ -179,7 +180,8 @@ class CommitReader:
         """Return the oldest position whose state can be read, and the time when its commit was stored.
 
         Return None for an empty log. The log is read from its beginning up to that position. The first commits of a
-        purged log may not be readable: they were appended before a checkpoint was complete, and so need older commits.
+        purged log may not be readable: they were appended before a checkpoint was complete, and therefore need older
+        commits.
         """
         newest = await self.newest_message(key)
         if newest is None:

@@ -138,7 +138,7 @@ class _Selection:
         low, high = max(info.first_sequence, 1), info.last_sequence + 1
         if await self._count(low) <= count:
             return low
-        while high - low > 1:  # there are more than `count` messages from `low` on, and fewer from `high` on
+        while high - low > 1:  # more than `count` messages are at `low` or later, and fewer at `high` or later
             middle = (low + high) // 2
             messages = await self._count(middle)
             if messages == count:

@@ -64,13 +64,13 @@ class StateLoader(CommitReader):
         """Return the state of `key` at the position `at` (None: the newest commit).
 
         If the log was empty at that position, the state is empty. For a position before a branch was created, the state
-        of its parent is returned, but never after the position from which the branch was created. Derived values have
+        of its parent is returned, but never beyond the position from which the branch was created. Derived values have
         the results that were stored at that position; `stale()` of the state returns the ids of those that were not up
         to date.
 
         Raise `TransientError` if the log or a blob cannot be read, `UnsupportedVersion` for a commit of a newer
-        version, `PositionPurged` if a part of the log that the state needs is gone, and `UnprocessableError` with code
-        `no_such_position` for a sequence that the stream has not reached.
+        version, `PositionPurged` if a part of the log that the state needs was purged, and `UnprocessableError` with
+        code `no_such_position` for a sequence that the stream has not reached.
         """
         advice = f"see `rebaser doctor {key.workspace} {key.change_set}`"
         backoff = Backoff(RELOAD_MIN)

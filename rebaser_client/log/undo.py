@@ -93,7 +93,7 @@ async def find_redo(
                 try:
                     taken_back = await commit_at(entry.reverts.first)
                 except PositionPurged:
-                    continue  # the commit is gone, so it is unknown whether this revert was an undo or a redo
+                    continue  # the commit was purged, so it is unknown whether this revert was an undo or a redo
                 if taken_back is not None and taken_back.reverts is None:
                     return UndoStep(entry, decision, who)
     return None

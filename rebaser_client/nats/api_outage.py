@@ -12,7 +12,8 @@ REPEAT_AFTER = 30.0  # seconds before the error is logged again
 
 
 class ApiOutage:
-    """Counts unanswered calls of the JetStream API on one connection. Times are in seconds, all of the same clock."""
+    """Counts unanswered calls of the JetStream API on one connection. All times are in seconds, and from the same
+    clock."""
 
     def __init__(self) -> None:
         self._unanswered = 0

@@ -6,13 +6,14 @@ from rebaser_client.logs import get_logger
 log = get_logger(__name__)
 
 REPEAT_AFTER = 30.0  # seconds before the same denial is logged again
-MAX_SUBJECTS = 1000  # subjects that are remembered
+MAX_SUBJECTS = 1000  # maximum number of denied subjects that are remembered
 
 
 class Denials:
     """The denials of one connection.
 
-    A connection that may not subscribe to its inbox is unusable. `refuse` records such a denial, and `check` raises it.
+    A connection that may not subscribe to its inbox is unusable. `refuse` records the denial of this subscription, and
+    `check` raises it.
     """
 
     def __init__(self) -> None:

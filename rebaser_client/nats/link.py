@@ -88,7 +88,7 @@ class Link:
         self.client = NatsClient(secure=secure)
         self.closed = anyio.Event()
         self.reason = "closed"
-        self.rtt = 0.0  # seconds of the last round trip
+        self.rtt = 0.0  # duration of the last round trip in seconds
         self._failure: Exception | None = None
         self._given_up = False
         self._trip: asyncio.Future[bool] | None = None
@@ -119,7 +119,8 @@ class Link:
             try:
                 await link._open(options, server, servers[server], timeout / len(servers))
             except NotConnectedError as error:
-                # The error of a server that refused the client is more useful than that of a server that is down.
+                # The error from a server that refused the client is more useful than the error from a server that is
+                # down.
                 failure = error if type(failure) is NotConnectedError else failure
             else:
                 return link
@@ -302,7 +303,7 @@ class Link:
 
 _HEADER_NAME = re.compile(r"[!-9;-~]+")
 _LINES: dict[tuple[str, str], bytes] = {}
-_MAX_LINES = 256  # maximum of cached lines; they are never replaced, because the first lines of a process recur most
+_MAX_LINES = 256  # maximum number of cached lines; never replaced, because the lines that are sent first recur most
 
 
 def _header_line(pair: tuple[str, str]) -> bytes:

@@ -61,12 +61,12 @@ class NatsClient(Client):
 
     @property
     def clustered(self) -> bool:
-        """Whether the server says that it belongs to a cluster."""
+        """Whether the server reports that it belongs to a cluster."""
         return bool(self._server_info.get("cluster"))
 
     @property
     def version(self) -> str:
-        """The version of the server, as it says."""
+        """The version that the server reports."""
         return str(self._server_info.get("version", ""))
 
     @property
@@ -104,7 +104,7 @@ class NatsClient(Client):
         return answer
 
     def abort(self) -> None:
-        """Close the socket, and drop the bytes that wait in it, so that a server that responds again does not read
+        """Close the socket and drop its unsent bytes, so that a server that starts to respond again does not receive
         them."""
         writer = getattr(self._transport, "_io_writer", None)  # the transport of a WebSocket has no writer
         if writer is not None:

@@ -10,12 +10,12 @@ from rebaser_client.nats.errors import NoAnswerError
 from rebaser_client.nats.messages import Msg
 
 LATE = 0.1  # seconds; if a timer fires more than this after its due time, the event loop was blocked
-EXTRA_ROUNDS = 3  # iterations after which an event loop that was blocked has certainly read the socket
+EXTRA_ROUNDS = 3  # after this many iterations, an event loop that was blocked has certainly read the socket
 ROUND_PAUSE = 0.01  # seconds between these iterations
 
 
 class PendingRequest:
-    """A reply subject, `inbox`, and the `future` of its answer. The caller has to call `close` in any case."""
+    """A reply subject, `inbox`, and the `future` of its answer. The caller must always call `close`."""
 
     __slots__ = ("_replies", "deadlines", "future", "inbox", "lasting", "subject")
 
@@ -138,7 +138,7 @@ class Replies:
         self._deadlines.pop(deadlines.timeout, None)
 
     def _expire(self, deadlines: _Deadlines, at: float, rounds: int) -> None:
-        """Fail the requests that are due, and set the timer for the next one."""
+        """Fail the requests whose deadline has passed, and set the timer for the next deadline."""
         now = self._loop.time()
         if rounds and now - at > LATE:  # the event loop was blocked, so answers may be unread in the socket
             self._set_timer(deadlines, now + ROUND_PAUSE, rounds - 1)

@@ -152,14 +152,14 @@ class ApplyOperations(RebaseOperations):
         at: At | None = None,
         timeout: float = 60.0,  # noqa: ASYNC109 - limits only the wait for a server
     ) -> dict[str, Fault]:
-        """Return the faults, by value id, of the values that are now errors in the branch, but not in its target.
+        """Return the faults of all values that are now errors in the branch, but not in its target, by value id.
 
         Values that fail by themselves come first, then values that fail because one of their inputs does. The call
         first waits until the derived values of the branch are up to date, for at most `timeout` seconds. Then it reads
         all values of the branch and the target. `at` has the same meaning as in `apply`.
 
-        Raise `UnprocessableError` with code `no_such_change_set`, `not_a_branch`, or `stale` if the branch was edited
-        again before its derived values as of `at` were up to date. Raise `PositionPurged` like `state`, and
+        Raise `UnprocessableError` with code `no_such_change_set` or `not_a_branch`, or with code `stale` if the branch
+        was edited again before its derived values as of `at` were up to date. Raise `PositionPurged` like `state`, and
         `TimeoutError` if the derived values are not up to date in time.
         """
         key = ChangeSetKey.of(workspace, branch)
@@ -229,7 +229,8 @@ class ApplyOperations(RebaseOperations):
     async def _derived(self, key: ChangeSetKey, edited: int, inherited: bool) -> None:
         """Wait until the derived values of `key` are up to date as of commit `edited`.
 
-        `inherited` is true if that commit created the branch. Then the branch may not have received any request yet.
+        `inherited` is true if that commit created the branch. In that case, the branch may not have received any
+        request yet.
         """
         if inherited:
             # Servers do not load a new change set until it receives a request, so send a request without updates.

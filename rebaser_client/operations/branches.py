@@ -122,8 +122,8 @@ class BranchOperations(ReadOperations):
         `at` is the position of the branch; None means the newest commit. The cost depends on the number of changes, and
         on the commits of the branch and its target since the base, but not on the number of values.
 
-        If `derived` is true, the result also has the derived values that differ from the base although their
-        definitions do not. For this, the call reads all values of the branch, and of its target at the base.
+        If `derived` is true, the result also has the derived values whose results differ from the base although their
+        definitions are the same. For this, the call reads all values of the branch, and of its target at the base.
 
         Raise `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
         Raise `PositionPurged` like `state`.
@@ -133,9 +133,8 @@ class BranchOperations(ReadOperations):
             return replace(found, derived=await self._branches.derived(found)) if derived else found
 
     async def _position(self, key: ChangeSetKey, at: At) -> tuple[str, int]:
-        """Return the change set whose log contains the state of `key` at the position `at`, and a log sequence.
-
-        The log sequence is the sequence of the newest commit at or before the position.
+        """Return the change set whose log contains the state of `key` at the position `at`, and the log sequence of the
+        newest commit at or before that position.
         """
         with translate_missing_stream():
             try:

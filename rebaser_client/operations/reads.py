@@ -171,7 +171,7 @@ class ReadOperations:
         given, only commits that define or remove this value are yielded. Commits are read from NATS as the caller takes
         them: the newest few one by one, older commits in pages.
 
-        Raise `PositionPurged`, and `UnprocessableError` with code `no_such_position`, as `state` does.
+        Raise `PositionPurged`, and `UnprocessableError` with code `no_such_position`, like `state`.
         """
         with translate_missing_stream():
             async with aclosing(self._history.log(ChangeSetKey.of(workspace, change_set), id_, at=at)) as entries:
@@ -183,8 +183,8 @@ class ReadOperations:
 
         If `at` is None, return the newest commit of all.
 
-        Raise `PositionPurged`, and `UnprocessableError` with code `no_such_position` if there was no commit at or
-        before `at`.
+        Raise `PositionPurged` if that commit is no longer readable, and `UnprocessableError`, with code
+        `no_such_position`, if there was no commit at or before `at`.
         """
         with translate_missing_stream():
             return await self._history.show(ChangeSetKey.of(workspace, change_set), at)
@@ -211,7 +211,7 @@ class ReadOperations:
         two positions of one change set, only the commits between them are read, unless some of these commits do not
         record the definitions that they replaced. In that case, both states are read.
 
-        Raise `PositionPurged`, and `UnprocessableError` with code `no_such_position`, as `state` does.
+        Raise `PositionPurged`, and `UnprocessableError` with code `no_such_position`, like `state`.
         """
         key = ChangeSetKey.of(workspace, change_set)
         second = key if other is None else ChangeSetKey.of(workspace, other)

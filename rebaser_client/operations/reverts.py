@@ -16,8 +16,8 @@ from rebaser_core.messages import EnqueueUpdatesResponse
 class RevertOptions(TypedDict, total=False):
     """The options of `RebaserClient.revert`, `undo`, `redo` and similar methods. All are optional.
 
-    The options have the same meaning as in `enqueue_updates_with_reply`. `timeout` is 60 seconds by default, and `wait`
-    is `applied`.
+    The options have the same meaning as in `enqueue_updates_with_reply`. By default, `timeout` is 60 seconds, and
+    `wait` is `applied`.
     """
 
     author: str | None

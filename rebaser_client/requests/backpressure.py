@@ -1,7 +1,7 @@
 """Remembers which request queues were full, and computes when callers should retry.
 
 Invariant: the delay depends on how long a queue has been full, not on how many callers try. The delay is about as long
-as the queue has been full so far, because it will probably stay full for about that time.
+as the queue has been full so far, because a full queue will probably stay full for about as long again.
 """
 
 import random
@@ -14,7 +14,7 @@ from rebaser_core.ids import ChangeSetKey
 
 RETRY_MIN, RETRY_MAX = 0.5, 30.0  # seconds, before jitter
 FORGET = 60.0  # seconds without a refusal, after which a queue counts as not full
-MAX_KNOWN = 10_000  # queues that are remembered
+MAX_KNOWN = 10_000  # maximum number of queues that are remembered
 
 
 class Backpressure:

@@ -191,7 +191,7 @@ class ManyRequests:
     # -- the steps of a request ------------------------------------------------------------------------------------
 
     def _has_room(self) -> bool:
-        """Return whether the next request may be taken. If not, the loop in `run` is woken when it may be taken."""
+        """Return whether the next request may be taken. If not, wake the loop in `run` as soon as it may be taken."""
         in_flight = self._services.in_flight
         if len(self._open) >= in_flight.limit:
             return False

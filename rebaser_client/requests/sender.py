@@ -262,7 +262,7 @@ class RequestSender:
         raise TimeoutError
 
     async def _attempt(self, request: OutgoingRequest, remaining: float, failed_before: RebaserError | None) -> PubAck:
-        """Publish the request once. If an earlier attempt failed, only raise its error, `failed_before`."""
+        """Raise `failed_before`, the error of an earlier attempt, if any. Otherwise, publish the request once."""
         if failed_before is not None:
             raise failed_before
         subject, timeout = self._subjects.requests(request.key), min(remaining, PUBLISH_TIMEOUT)

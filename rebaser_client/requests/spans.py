@@ -51,7 +51,7 @@ class ClientSpans:
         """Start a span; if that fails, return a span that is not recorded."""
         try:
             return self.tracer.start_span(name, context, kind, attributes)
-        except Exception as error:  # noqa: BLE001 - it is the program's
+        except Exception as error:  # noqa: BLE001 - raised by code of the program
             self._report(error)
             return INVALID_SPAN
 
@@ -59,7 +59,7 @@ class ClientSpans:
         """End `span`."""
         try:
             span.end()
-        except Exception as error:  # noqa: BLE001 - it is the program's
+        except Exception as error:  # noqa: BLE001 - raised by code of the program
             self._report(error)
 
     def _report(self, error: Exception) -> None:

@@ -11,8 +11,8 @@ The answer to a request shows that the change set has an owner. Therefore, while
 answered, its task is published only if a request stays unanswered for several times the usual time of an answer, and
 for at least `PATIENCE` seconds. Without this delay, a slow server would get a task with every request.
 
-If a task cannot be published, because there is no room or NATS does not answer for `GIVE_UP` seconds, the sweeper finds
-the request and publishes the task.
+If a task cannot be published, because the stream is full or NATS does not answer for `GIVE_UP` seconds, the sweeper
+finds the request and publishes the task.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ GIVE_UP = 30.0  # seconds; a cluster that lost a node takes about ten seconds to
 USUAL_TIMES = 4
 PATIENCE, PATIENCE_MAX = 0.02, 0.5  # the minimum and the maximum of that delay, in seconds
 RECENTLY = 5.0  # seconds for which an answer is recent; by default, an owner keeps an idle change set for 10 s
-MAX_KNOWN = 50_000  # change sets whose newest answer is remembered
+MAX_KNOWN = 50_000  # maximum number of change sets whose newest answer is remembered
 
 
 async def publish_task(js: JetStream, subjects: Subjects, key: ChangeSetKey) -> bool:
@@ -93,7 +93,7 @@ class TaskPublisher:
         self._loop = asyncio.get_running_loop()
 
     async def publish(self, key: ChangeSetKey) -> None:
-        """Wait until `key` has a task, or until this client gives up, so that the sweeper has to publish the task."""
+        """Wait until `key` has a task, or until this client gives up, in which case the sweeper publishes the task."""
         await self.start(key).wait()
 
     def start(self, key: ChangeSetKey) -> anyio.Event:

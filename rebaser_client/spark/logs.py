@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Logs:
-    """Reads what `options` select, over one connection to NATS. Create an instance with `connect`."""
+    """Reads the data that `options` select, over one connection to NATS. Create an instance with `connect`."""
 
     def __init__(
         self,

@@ -54,7 +54,7 @@ def value_batches(key: ChangeSetKey, state: ChangeSetState, schema: pa.Schema) -
 def commit_batches(commits: list[tuple[ChangeSetKey, Commit]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows for commits, with the columns `COMMITS`.
 
-    The commits contain their deltas and the definitions that they replaced.
+    The commits must contain their deltas and the definitions that they replaced.
     """
     rows = (
         (

@@ -28,7 +28,7 @@ class MessageBuffer:
         return not count or (count < self._max_count and self._bytes + len(message.data) <= self._max_bytes)
 
     def half_empty(self) -> bool:
-        """Return whether at most half of each bound is used."""
+        """Return whether the buffer is at most half full, both in messages and in bytes."""
         return len(self._messages) * 2 <= self._max_count and self._bytes * 2 <= self._max_bytes
 
     def add(self, message: Message) -> None:

@@ -79,8 +79,8 @@ class Messages(_RefillingPuller):
 
     Iteration ends after `stop` or `drain`. It raises `ConsumerDeletedError` when the consumer is deleted, and
     `PullRefusedError` when the consumer is a push consumer. Any other problem is passed to `on_warning`, and iteration
-    continues. With `end_when_gone`, the puller also checks after a reconnect, and when pulls get no answer, whether the
-    consumer still exists. If it does not, iteration raises `ConsumerDeletedError`.
+    continues. If `end_when_gone` is true, the puller also checks whether the consumer still exists after a reconnect,
+    and when pulls get no answer. If it does not, iteration raises `ConsumerDeletedError`.
     """
 
     def __init__(

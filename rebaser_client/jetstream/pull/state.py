@@ -178,7 +178,7 @@ class PullState(PullCounts):
         return self.pull()
 
     def _after_too_large(self, status: str, room: int) -> Sequence[Action]:
-        """Decide how to continue when the next message did not fit into `room` bytes, the rest of its pull."""
+        """Decide how to continue when the next message did not fit into the `room` bytes that its pull had left."""
         if room >= self._limit and self.free >= self._limit:
             reason = f"the next message is larger than the {self._limit} bytes that a pull may request"
             return [PullWarning("pull_refused", status, reason), *self._back_off()]
