@@ -70,6 +70,8 @@ class PartLoader:
             or not batch.faults.keys().isdisjoint(bare.tolist())
         ):
             raise malformed("a checkpoint row that only lists or removes an id has a value, definition or error")
+        if batch.faults.keys() != set(np.flatnonzero(batch.states == ERROR).tolist()):
+            raise malformed("a checkpoint row must have an error if and only if its state is 'error'")
         for position in bare.tolist():
             if batch.ids[position][0] == PATTERN_PREFIX:
                 columns.add_pattern(batch.ids[position])

@@ -83,6 +83,8 @@ class V1Reader:
         derived_at = dict(self._read_definition(row, ids) for row in _list(definitions))
         if not (fault_at.keys() | derived_at.keys()) <= set(range(len(ids))):
             raise malformed("an error or a definition of the checkpoint belongs to no value")
+        if any(letter == "e" and position not in fault_at for position, letter in enumerate(letters)):
+            raise malformed("a value of the checkpoint is in the state 'error', but has no error")
         state_columns = self._state.cells.columns
         for position, (id_, letter, value) in enumerate(zip(ids, letters, values, strict=True)):
             definition = derived_at.get(position)

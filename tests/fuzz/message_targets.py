@@ -24,6 +24,7 @@ from rebaser_core.messages import (
 )
 from rebaser_core.messages.dead_letter import dead_headers
 from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.values import INT64_MAX
 from tests.fuzz.mutate import Mutator, as_cbor
 from tests.fuzz.refusals import refused
 from tests.support.checkpoints import restored
@@ -131,5 +132,5 @@ def check_commit(data: bytes) -> None:
     if isinstance(commit, Commit):
         state = ChangeSetState()
         state.last = commit.previous
-        refused(lambda: state.fold(commit.previous + 1, commit))
+        refused(lambda: state.fold(min(commit.previous + 1, INT64_MAX), commit))
         state.values()

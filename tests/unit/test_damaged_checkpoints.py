@@ -86,6 +86,8 @@ def test_what_a_newer_program_adds_is_passed_over_and_what_it_changes_is_left_to
         lambda data: rewritten(data, put(0, state=None)),
         lambda data: rewritten(data, put(0, inputs=[0])),
         lambda data: rewritten(data, put(0, error_code="failed")),
+        lambda data: rewritten(data, put(0, error_code="failed", error_message="m", error_origin="a")),
+        lambda data: rewritten(data, put(0, state="error")),
         lambda data: rewritten(data, put(0, root=-1)),
         lambda data: rewritten(data, put(0, edited=-1)),
         lambda data: rewritten(data, put(0, edited=2)),
