@@ -17,7 +17,7 @@ from rebaser_core.messages.commit_fields.decision import read_decision
 from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome
 from rebaser_core.state.kinds import STATE_CODES
 from rebaser_core.updates import Derive, Input
-from rebaser_core.values import Fault, State
+from rebaser_core.values import INT64_MAX, Fault, State
 
 FORMAT = "rebaser-checkpoint"
 VERSION = 1
@@ -176,6 +176,6 @@ def _text(item: object) -> str:
 
 
 def _natural(item: object) -> int:
-    if type(item) is not int or item < 0:
-        raise malformed("a field of the checkpoint is not a natural number")
+    if type(item) is not int or not 0 <= item <= INT64_MAX:
+        raise malformed("a field of the checkpoint is not a natural number of at most 63 bits")
     return item
