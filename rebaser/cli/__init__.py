@@ -2,10 +2,11 @@
 
 `app` is the root of the command line, and `registry` lists its commands. `commands` has a module for each command,
 `sending` reads and sends edits, and `demo` runs the tour of `rebaser demo`. The other modules are shared by commands:
-options, output, errors, signals and connections. This package may import every other package; none imports it.
+options, output, errors, signals and connections. This package may import every other package, but no other package
+imports it.
 
-Invariant: importing this package does not import the modules that commands need while they run. So `--help` and shell
-completion answer at once.
+Invariant: importing this package does not import the modules that commands need while they run. This lets `--help` and
+shell completion answer at once.
 """
 
 import gc
@@ -21,12 +22,12 @@ def main() -> None:
 
     The exit code is 0 for success, 1 for a failure, 2 for wrong usage, and 130 if the command was interrupted.
     """
-    # While modules are imported and after the command has ended, Ctrl-C may end the process at once. Code that has to
-    # clean up handles the signal itself (`runner`, `spark_prestart`). If the signal is ignored (`nohup`), it stays
+    # While modules are being imported and after the command has ended, Ctrl-C may end the process at once. Code that
+    # has to clean up handles the signal itself (`runner`, `spark_prestart`). A signal that is ignored (`nohup`) stays
     # ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _exit_at_once)
-    gc.disable()  # imports create many objects but no garbage; `runner` enables the collector again
+    gc.disable()  # imports create many objects but no garbage; `runner` turns the collector on again
     from rebaser.cli import lazy_modules
 
     lazy_modules.install()
@@ -35,7 +36,7 @@ def main() -> None:
     code = run(sys.argv[1:])
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _exit_at_once)
-    gc.freeze()  # without this call, the interpreter searches all imported objects for garbage at exit
+    gc.freeze()  # without this call, the interpreter would search all imported objects for garbage at exit
     sys.exit(code)
 
 

@@ -1,6 +1,6 @@
 """The root of the command line. `run` turns the result of a command, or its error, into an exit code.
 
-Invariant: this module and the modules it imports at the top are quick to import.
+Invariant: importing this module, with everything that it imports at the top, is quick.
 """
 
 import os
@@ -53,7 +53,7 @@ def _root(
     """
     arguments: list[str] = context.obj or []
     if any(option in arguments for option in context.help_option_names):
-        return  # help must be quick and print no warnings
+        return  # help must appear quickly and without warnings
     for line in unknown_variables(os.environ, context.command):
         console.note(f"warning: {line}")
 
@@ -79,6 +79,6 @@ def run(arguments: list[str]) -> int:
         line, code = explained
         console.note(f"rebaser: {line}")
         if isinstance(error, OSError):
-            silence_output()  # otherwise, the interpreter would write the remaining output again at exit, and fail
+            silence_output()  # otherwise, the interpreter would try to write the rest of the output at exit, and fail
         return code
     return code if isinstance(code, int) else DONE

@@ -1,6 +1,6 @@
-"""Completes names in a shell: the workspaces, change sets, branches, and values in conflict of an installation.
+"""Completes names in a shell: an installation's workspaces, change sets, branches, and values in conflict.
 
-Invariant: a completion never fails and never takes long. If no installation answers, it offers nothing.
+Invariant: a completion never fails and never takes long. If the installation does not answer, nothing is offered.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from rebaser_client import RebaserClient
 
-SECONDS = 2.0  # without an answer within this time, a completion offers nothing
+SECONDS = 2.0  # if there is no answer within this time, nothing is offered
 OFFERED = 100  # maximum number of names that are offered
 
 
@@ -46,7 +46,7 @@ def complete_branch(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_conflict(context: typer.Context, incomplete: str) -> list[str]:
-    """Offer the values of the branch that are in conflict, except those that are given already."""
+    """Offer the values of the branch that are in conflict, except those that have already been typed."""
     workspace, branch = _given(context, "workspace"), _given(context, "branch")
     given = context.params.get("ids") or ()
 
@@ -108,9 +108,9 @@ def _client(context: typer.Context) -> "AbstractAsyncContextManager[RebaserClien
 
 
 def _given(context: typer.Context, name: str) -> str:
-    """Return the value of a parameter given before the completed word; empty if the parameter is not given."""
+    """Return the value of a parameter that precedes the word to be completed, or an empty text if it is not given."""
     value = context.params.get(name)
-    if value is None and context.args:  # after an option without a value, the parser leaves all arguments unparsed
+    if value is None and context.args:  # if an option lacks its value, the parser leaves all arguments unparsed
         names = [param.name for param in context.command.params if param.param_type_name == "argument"]
         value = dict(zip(names, context.args, strict=False)).get(name)
     return str(value or "")

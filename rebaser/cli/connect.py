@@ -16,9 +16,8 @@ def connect_client(
 ) -> AbstractAsyncContextManager["RebaserClient"]:
     """Return a client of the installation at `nats`.
 
-    Settings that have no option, such as the blob store, come from the environment.
-
-    Raises `NotConnectedError` if NATS cannot be reached, `ConfigError` if a setting is invalid.
+    Settings that have no option, such as the blob store, come from the environment. Raise `NotConnectedError` if NATS
+    cannot be reached, and `ConfigError` if a setting is invalid.
     """
     from rebaser.cli.options import ACCESS_VALUES
     from rebaser.settings import load_settings
@@ -64,10 +63,10 @@ async def open_stores(settings: "Settings") -> AsyncIterator["Stores"]:
 
 
 async def ping_servers(nats: str, prefix: str, server: str | None, timeout: float) -> list["ServerInfo"]:  # noqa: ASYNC109 - no answer within `timeout` is a result
-    """Return the servers that answer a ping. Wait for the first answer or, if `server` is given, for the answer of
-    that server.
+    """Return the servers that answer a ping. Wait for the first answer or, if `server` is given, for this server's
+    answer.
 
-    Return an empty list if there is no such answer within `timeout` seconds.
+    Return an empty list if no such answer arrives within `timeout` seconds.
     """
     from rebaser.cli.options import ACCESS_VALUES
     from rebaser.settings import load_settings

@@ -1,4 +1,4 @@
-"""Finds environment variables that look like settings of Rebaser, but that no part of Rebaser reads."""
+"""Finds environment variables that look like Rebaser settings but are not read by any part of Rebaser."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -8,11 +8,11 @@ from typing import Any
 PREFIX = "REBASER_"
 _OURS = frozenset(
     {"REBASER_TEST_THRESHOLDS", "REBASER_STRUCTURES", "REBASER_SEED"}  # read by tests and by Spark's workers
-    | {"REBASER_AUTHOR"}  # an option, listed here so that recognizing it imports no commands
+    | {"REBASER_AUTHOR"}  # an option's variable; listed here so that recognizing it does not import any command
 )
 _KUBERNETES = re.compile(
     r"REBASER_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\w+)?)"
-)  # Kubernetes sets these for services named rebaser
+)  # Kubernetes sets these variables for services whose name begins with `rebaser`
 
 
 def unknown_variables(environment: Iterable[str], root: Any) -> list[str]:
@@ -22,7 +22,7 @@ def unknown_variables(environment: Iterable[str], root: Any) -> list[str]:
         return []
     settings = _settings()
     if candidates <= settings:
-        return []  # this usual case needs no options, so the modules of the commands are not imported
+        return []  # in this usual case, the commands need not be imported for their options
     known = settings.union(_of_options(root, "REBASER"))
     lines = []
     for name in sorted(candidates - known):

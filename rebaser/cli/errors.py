@@ -1,7 +1,7 @@
 """Turns expected failures of commands into one line on stderr and an exit code.
 
-Invariant: no other module does this. The line says what is wrong and what to do. An unexpected exception is a bug, and
-keeps its traceback.
+Invariant: only this module does this. The line says what is wrong and what to do. An unexpected exception is a bug, so
+its traceback is shown.
 """
 
 import errno
@@ -47,7 +47,7 @@ _ADVICE = {
 }
 
 
-class CommandFailed(Exception):  # noqa: N818 - reads as a sentence where it is raised
+class CommandFailed(Exception):  # noqa: N818 - `raise CommandFailed` reads like a sentence
     """The failure of a command (exit code 1). `message` is shown to the user."""
 
     def __init__(self, message: str) -> None:
@@ -58,9 +58,8 @@ class CommandFailed(Exception):  # noqa: N818 - reads as a sentence where it is 
 def refusal(outcome: str, error: "RequestRejected", key: "ChangeSetKey", advice: Mapping[str, str]) -> CommandFailed:
     """Return an error that says why a request was rejected, and what to do.
 
-    `outcome` is the action that did not happen ("nothing was rebased"). `key` is the change set that rejected the
-    request, or that the request concerns. `advice` contains, by error code, the advice that replaces the entry of
-    `_ADVICE`.
+    `outcome` says what did not happen, for instance "nothing was rebased". `key` is the change set that rejected the
+    request, or to which the request relates. `advice` maps error codes to advice, and overrides `_ADVICE`.
     """
     workspace, name = key.workspace, key.change_set
     what = advice.get(error.code) or _ADVICE.get(error.code, "").format(workspace=workspace, name=name)
@@ -81,7 +80,7 @@ def usage_error(message: str, option: str | None = None) -> typer.BadParameter:
 
 
 def explain(error: BaseException) -> tuple[str, int] | None:
-    """Return `(line, exit code)` for an expected failure, and None for an unexpected exception."""
+    """Return the line to show and the exit code for an expected failure, or None for an unexpected exception."""
     if isinstance(error, BaseExceptionGroup):
         leaves = [explain(leaf) for leaf in error.exceptions]
         return None if None in leaves else leaves[0]
@@ -124,7 +123,7 @@ def _rebaser_line(error: RebaserError) -> str:
 
 
 def is_broken_pipe(error: BaseException) -> bool:
-    """Return whether the reader of stdout went away (`rebaser get … | head`)."""
+    """Return whether the reader of stdout has closed the pipe, as in `rebaser get … | head`."""
     if isinstance(error, BaseExceptionGroup):
         return all(is_broken_pipe(leaf) for leaf in error.exceptions)
     return isinstance(error, BrokenPipeError)

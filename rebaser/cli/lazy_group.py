@@ -8,7 +8,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
-Function: TypeAlias = Callable[..., int]  # a function that typer turns into a command; its parameters are the options
+# A function that typer turns into a command; its parameters define the options.
+Function: TypeAlias = Callable[..., int]
 Command: TypeAlias = Any  # typer does not export the class
 
 
@@ -40,8 +41,8 @@ class LazyCommands(MutableMapping[str, Command]):
 
 
 class LazyGroup(TyperGroup):
-    """A group of the commands that `command` and `group` registered, followed by the commands of the application
-    itself.
+    """A group that consists of the commands registered by `command` and `group`, followed by the application's own
+    commands.
 
     `summary` is the first sentence of a command's help, which the list of commands and shell completion show.
     """
@@ -60,7 +61,8 @@ class LazyGroup(TyperGroup):
 
     @contextmanager
     def _listing(self) -> Iterator[None]:
-        """Give commands only names and summaries within this context, so that their modules are not imported."""
+        """Enter a context in which commands have only names and summaries, so that listing them imports no command
+        modules."""
         commands, self.commands = self.commands, self._listed
         try:
             yield

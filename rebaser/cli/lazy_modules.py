@@ -1,7 +1,7 @@
-"""Delays the import of large modules that libraries import eagerly, but that few commands use.
+"""Delays the import of large modules that libraries import eagerly although few commands use them.
 
-Only the process of a command uses this module: a library must not change how the modules of an application are
-imported.
+This module is only used in the command's own process, because a library must not change how an application's modules
+are imported.
 """
 
 import sys

@@ -1,7 +1,7 @@
 """Configures logging: events go to stderr, as lines for people or as JSON.
 
 Invariant: no event goes to stdout, which is for results, and no traceback shows local variables. Commands that log
-import structlog, which imports rich; other commands import it only when there is an error to show.
+events import structlog (and thus rich); other commands import it only when there is an error to show.
 """
 
 import logging
@@ -13,9 +13,10 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 
 
 def configure(level: str, format_: str, *, counted: bool = False) -> None:
-    """Configure structlog. `format_` is `console`, `json` or `auto`, which means `console` on a terminal, else `json`.
+    """Configure structlog. `format_` is `console`, `json` or `auto`; `auto` means `console` on a terminal and otherwise
+    `json`.
 
-    With `counted`, events of level info and above are counted for metrics, even those below `level`.
+    If `counted` is true, events of level info and above are counted for metrics, even those below `level`.
     """
     import structlog
 
@@ -47,9 +48,9 @@ def configure(level: str, format_: str, *, counted: bool = False) -> None:
 
 
 def show_errors() -> None:
-    """Show the errors that the client logs, unless logging is configured already.
+    """Show the errors that the client logs, unless logging is already configured.
 
-    structlog is configured when the first error is logged.
+    structlog is configured only when the first error is logged.
     """
     structlog: Any = sys.modules.get("structlog")
     if structlog is None:

@@ -72,7 +72,7 @@ def _option(name: str, kind: Any, help_text: str, metavar: str) -> inspect.Param
 
 ACCESS_OPTIONS = [
     _option("nats_creds", Path | None, "NATS credentials file.", "FILE"),
-    _option("nats_nkey", Path | None, "File that holds the seed of an nkey.", "FILE"),
+    _option("nats_nkey", Path | None, "File that contains the seed of an nkey.", "FILE"),
     _option("nats_user", str | None, "NATS user name.", "NAME"),
     _option(
         "nats_password",
@@ -89,20 +89,25 @@ ACCESS_OPTIONS = [
     _option(
         "nats_tls_ca",
         Path | None,
-        "CA certificates that may sign the certificate of NATS. Default: the system's certificates.",
+        "CA certificates that may sign the NATS server's certificate. Default: the system's certificates.",
         "FILE",
     ),
     _option("nats_tls_cert", Path | None, "Client certificate for NATS.", "FILE"),
     _option(
-        "nats_tls_key", Path | None, "Key of the client certificate, unless the certificate file holds it.", "FILE"
+        "nats_tls_key", Path | None, "Key of the client certificate, unless the certificate file contains it.", "FILE"
     ),
     _option(
-        "nats_tls_hostname", str | None, "Host name in the certificate of NATS, if it differs from the address.", "NAME"
+        "nats_tls_hostname",
+        str | None,
+        "Host name in the NATS server's certificate, if it differs from the address.",
+        "NAME",
     ),
-    _option("nats_domain", str | None, "JetStream domain, if this account imports JetStream from another.", "NAME"),
+    _option(
+        "nats_domain", str | None, "JetStream domain, if this account imports JetStream from another account.", "NAME"
+    ),
 ]
 ACCESS_VALUES: ContextVar[dict[str, object]] = ContextVar("ACCESS_VALUES", default={})  # noqa: B039 - never mutated
-"""The values of `ACCESS_OPTIONS` for the command that runs, by the name of the setting."""
+"""The values of `ACCESS_OPTIONS` for the running command, by setting name."""
 
 
 def with_access(command: Callable[..., int]) -> Callable[..., int]:
@@ -134,7 +139,7 @@ def examples(*lines: str) -> str:
 
 
 def checked_key(workspace: str, change_set: str, *, reserved: bool = False) -> ChangeSetKey:
-    """Return the change set that the arguments name. Raises a usage error if a name is invalid.
+    """Return the key of the change set that the arguments specify. Raise a usage error if a name is invalid.
 
     If `reserved` is true, the reserved workspace is also valid.
     """
@@ -145,7 +150,7 @@ def checked_key(workspace: str, change_set: str, *, reserved: bool = False) -> C
 
 
 def checked_position(workspace: str, position: str) -> tuple[ChangeSetKey, At | None]:
-    """Return the change set and the position that the arguments name. Raises a usage error if one is invalid."""
+    """Return the change set and the position that the arguments specify. Raise a usage error if either is invalid."""
     try:
         parsed = parse_position(position, datetime.now(UTC))
         return ChangeSetKey.of(workspace, parsed.change_set), parsed.at

@@ -1,9 +1,9 @@
 """Registers the commands that run servers, edit change sets and show their history, with summaries and examples.
 
-`registry_tools` registers the others.
+`registry_tools` registers the other commands.
 
-Invariant: importing this module imports no command. The module of a command is imported when the command is chosen or
-its help is requested. It imports the rest when the command runs.
+Invariant: importing this module imports no command. A command's module is imported when the command is chosen or its
+help is requested, and imports what it needs when the command runs.
 """
 
 from rebaser.cli.lazy_group import Function, LazyGroup
@@ -232,7 +232,7 @@ def _conflicts() -> Function:
 
 @LazyGroup.command(
     "resolve",
-    "Settle conflicts of a branch with its target: take the definition of one side, or give a new one.",
+    "Settle conflicts of a branch with its target: take the definition of one side, or a new one.",
     examples(
         "rebaser resolve shop dearer price --take main       # as in main",
         "rebaser resolve shop dearer --all --take dearer     # as in the branch",
@@ -275,7 +275,7 @@ def _close() -> Function:
 
 @LazyGroup.command(
     "reopen",
-    "Make a closed change set accept edits again, or bring a deleted one back.",
+    "Make a closed change set accept edits again, or restore a deleted one.",
     examples("rebaser reopen shop dearer"),
 )
 def _reopen() -> Function:
@@ -300,7 +300,7 @@ def _delete() -> Function:
 
 @LazyGroup.command(
     "revert",
-    "Take back the edits of commits: each edited value gets the definition that it had before them.",
+    "Revert the edits of commits: each edited value gets the definition that it had before them.",
     examples(
         "rebaser revert shop draft 1234",
         "rebaser revert shop draft 1234..1240 --author ann -m 'wrong currency'",
@@ -315,7 +315,7 @@ def _revert() -> Function:
 
 @LazyGroup.command(
     "undo",
-    "Take back your newest request: each value it edited gets its earlier definition back.",
+    "Undo your newest request: each value that it edited gets its earlier definition again.",
     examples(
         "rebaser undo shop draft --author ann",
         "REBASER_AUTHOR=ann rebaser undo shop draft --yes",
@@ -329,7 +329,7 @@ def _undo() -> Function:
 
 @LazyGroup.command(
     "redo",
-    "Take back your newest undo: the request that it took back is applied again.",
+    "Revert your newest undo: the request that it reverted is applied again.",
     examples("rebaser redo shop draft --author ann"),
 )
 def _redo() -> Function:
@@ -339,4 +339,4 @@ def _redo() -> Function:
 
 
 FIRST = LazyGroup
-"""The group, with the commands that this module registers."""
+"""The group that contains the commands registered in this module."""

@@ -1,7 +1,7 @@
-"""Runs the asynchronous part of a command, on uvloop if it is installed, and handles signals.
+"""Runs the asynchronous part of a command, using uvloop if it is installed, and handles signals.
 
-Invariant: the first SIGINT or SIGTERM cancels the work of the command and lets it clean up. A second one ends the
-process at once. No task outlives the command.
+Invariant: the first SIGINT or SIGTERM cancels the command's work and lets the command clean up. A second signal ends
+the process at once. No task outlives the command.
 """
 
 import gc
@@ -25,10 +25,10 @@ Work = Callable[[], Awaitable[int | None]]
 def run_async(work: Work, *, daemon: bool = False) -> int:
     """Run `work` and return the exit code: its result, or 128 plus the number of the signal that stopped it.
 
-    With `daemon`, SIGTERM is the normal way to stop, and the exit code is 0.
+    If `daemon` is true, SIGTERM is the normal way to stop the command, and the exit code is then 0.
     """
     logs.show_errors()
-    gc.freeze()  # imported objects stay, so no collection needs to visit them
+    gc.freeze()  # imported objects are never freed, so no collection needs to visit them
     gc.enable()  # `rebaser.cli.main` has disabled it
     code = anyio.run(
         partial(_supervised, work), backend="asyncio", backend_options={"use_uvloop": find_spec("uvloop") is not None}
@@ -38,8 +38,8 @@ def run_async(work: Work, *, daemon: bool = False) -> int:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause Python's cycle collector, which would take a third of the time while many objects without cycles are
-    created."""
+    """Pause Python's cyclic garbage collector, which would otherwise take up a third of the time while many objects
+    without cycles are created."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -73,8 +73,8 @@ async def _supervised(work: Work) -> int:
 
 @asynccontextmanager
 async def best_effort(run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    """Run `run` concurrently with the `with` block, and cancel it at the end of the block. Ignore its
-    `RebaserError`s."""
+    """Run `run` concurrently with the `with` block, and cancel it at the end of the block. Ignore any `RebaserError`
+    that it raises."""
 
     async def attempt() -> None:
         with suppress(RebaserError):

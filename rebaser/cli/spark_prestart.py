@@ -1,7 +1,9 @@
-"""Starts the embedded Spark while the server's modules are imported. Both take seconds, and run on different CPUs.
+"""Starts the embedded Spark while the server's modules are being imported. Each takes seconds, but they run on
+different CPUs.
 
-Invariant: Spark is stopped when `prestarted_spark` exits, and when a signal ends the process while `rebaser.cli.runner`
-does not handle signals. Errors, such as missing Java, are not reported here: the server gets them when it needs Spark.
+Invariant: Spark is stopped when `prestarted_spark` exits, and also when a signal ends the process while
+`rebaser.cli.runner` is not handling signals. Errors, such as missing Java, are not reported here: the server gets them
+when it needs Spark.
 """
 
 import os
@@ -24,7 +26,7 @@ def prestarted_spark(settings: "Settings") -> Iterator["Jvm | None"]:
         return
     from rebaser.embedded.spark import Jvm, default_parallelism, spark_master
 
-    # Spark changes its working folder, so a relative path would name a different folder.
+    # Spark changes its working folder, so a relative path would refer to a different folder.
     scratch = settings.scratch.absolute() if settings.scratch else None
     jvm = Jvm(spark_master(settings.spark, default_parallelism()), memory=settings.spark_driver_memory, scratch=scratch)
 

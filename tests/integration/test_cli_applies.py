@@ -205,7 +205,7 @@ async def test_a_protected_change_set_is_mended_by_a_branch_that_takes_its_commi
         assert f" NAME {wrong} --request " in line
         await told(place, "branch", "shop", "mend", "--follow", "manual")
         ((line,),) = await told(place, "revert", "shop", "mend", str(wrong), code=1)
-        assert "name the target with --of" in line
+        assert "specify the target with --of" in line
         (done,) = await rebaser_json("revert", "shop", "mend", str(wrong), "--of", "main", **place)
         assert done["updates"] == 2
         assert f"reverts {wrong} of main" in (await told(place, "log", "shop", "mend"))[0][-1]

@@ -159,4 +159,4 @@ async def test_what_is_before_a_branch_was_created_is_taken_back_with_of(
         first = commit_of(await client.enqueue_updates_with_reply("shop", "main", [Set("price", 9)]))
         await client.create_branch("shop", "draft", follow="manual")
         ((line,),) = await told(place, "revert", "shop", "draft", str(first), code=1)
-        assert "name the target with --of" in line
+        assert "specify the target with --of" in line

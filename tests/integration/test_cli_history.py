@@ -184,14 +184,14 @@ async def test_edits_are_taken_back(command: Command, client: RebaserClient) -> 
     await client.enqueue_updates_with_reply("ws", "cs", [Set("note", "kept")])
     code, lines, err = await command("revert", "ws", "cs", third)
     assert (code, lines) == (1, [["note", "(unset)", '"kept"', "-"]])
-    assert "nothing was taken back" in err
+    assert "nothing was reverted" in err
 
     code, lines, _ = await command("revert", "ws", "cs", "--to", str(at["first"]))
     assert code == 0
     assert set(await client.values("ws", "cs")) == {"price", "qty", "total"}
     code, _, err = await command("revert", "ws", "cs", "--to", "0s")
     assert code == 1
-    assert "nothing to take back" in err
+    assert "nothing to revert" in err
     for wrong in (["5..3"], ["last"], [], ["5", "--to", "3"], ["--to", "soon"]):
         code, _, _ = await command("revert", "ws", "cs", *wrong)
         assert code == 2

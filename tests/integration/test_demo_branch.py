@@ -49,7 +49,7 @@ async def test_a_branch_is_edited_settled_applied_and_undone(
     assert "11 derived values follow: env/size 29.0 MB -> 129.0 MB\n" in told
     assert f"dist/core/size: base 26.0 MB, {head} 76.0 MB, {branch} 126.0 MB\n" in told
     assert f"all of the branch in one commit of {head}: env/size 129.0 MB\n" in told
-    assert "the apply is taken back: env/size 79.0 MB\n" in told
+    assert "the apply is reverted: env/size 79.0 MB\n" in told
     grown = 26 * 10**6
     assert values["dist/core/size"].value == grown + MEANWHILE
     sizes = []

@@ -134,7 +134,7 @@ async def test_undo_shows_what_it_does_and_asks(client: RebaserClient, on_termin
     assert code == 1
     assert "by ann, commit 3" in shown
     assert "after the undo" in shown
-    assert "not confirmed: nothing was taken back" in shown
+    assert "not confirmed: nothing was reverted" in shown
     code, shown = await on_terminal(*undo, answer=None)
     assert code == 130
     assert "Traceback" not in shown
@@ -148,7 +148,7 @@ async def test_undo_shows_what_it_does_and_asks(client: RebaserClient, on_termin
 async def test_undo_in_a_closed_change_set_asks_nothing(client: RebaserClient, on_terminal: OnTerminal) -> None:
     await client.close_change_set("ws", "cs")
     code, shown = await on_terminal("undo", "ws", "cs", "--author", "ann", answer=b"y\n")
-    assert (code, "take it back" in shown) == (1, False)
+    assert (code, "revert this request?" in shown) == (1, False)
     assert "`rebaser reopen ws cs` opens it again" in shown
 
 

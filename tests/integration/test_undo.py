@@ -221,7 +221,7 @@ async def test_the_commands(client: RebaserClient, command: Command) -> None:
     await client.enqueue_updates_with_reply("ws", "cs", [Set("new", 7)], author="bob")
     code, lines, err = await command("undo", "ws", "cs", "--yes", "--author", "ann")
     assert (code, lines) == (1, [["new", "1", "7", "-"]])
-    assert "nothing was taken back" in err
+    assert "nothing was reverted" in err
 
 
 async def test_a_request_of_several_commits_is_wrong_usage(command: Command) -> None:

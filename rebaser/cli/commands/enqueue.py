@@ -1,4 +1,4 @@
-"""`rebaser enqueue`: edits a change set, from options or a file."""
+"""`rebaser enqueue`: edits a change set with the edits in options or in a file."""
 
 from functools import partial
 from typing import Annotated
@@ -101,9 +101,9 @@ def enqueue(
 ) -> int:
     """Edit a change set.
 
-    The edits of all options form one request: either all of them are applied, or none. The edits of a file follow, in
-    order, in batches. Each batch is applied completely or not at all. A regular file is checked to its end before
-    anything is sent. With --wait derived, the command finally prints the number of values in each state and the first
+    The edits of all options form one request: either all of them are applied, or none. The edits in a file follow, in
+    order and in batches, each of which is applied completely or not at all. A regular file is checked to its end before
+    anything is sent. With --wait derived, the command ends by printing the number of values in each state and the first
     errors.
     """
     from rebaser.cli.runner import run_async

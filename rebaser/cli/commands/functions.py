@@ -29,9 +29,9 @@ def functions(
     These are the built-in functions and the plug-ins installed here (entry points of the group rebaser.functions).
     Plug-ins that cannot be loaded are reported on stderr.
 
-    The columns inputs and params show the names that a function accepts. "any" means any name; a plug-in accepts any
-    name unless it declares names (`Function(…, inputs=…, params=…)`). "?" stands for an older server, which does not
-    report names.
+    The columns "inputs" and "params" show the names that a function accepts; "any" means any name. A plug-in accepts
+    any name unless it declares its names (`Function(…, inputs=…, params=…)`). "?" stands for an older server, which
+    does not report names.
     """
     if servers:
         return _of_servers(nats, prefix, json)
@@ -90,9 +90,9 @@ def _of_servers(nats: str, prefix: str, json: bool) -> int:
 
 
 def _by_signature(servers: list["ServerInfo"], name: str) -> dict["Signature | None", list["ServerInfo"]]:
-    """Group the servers that have the function `name` by its signature.
+    """Group the servers that have the function `name` by the function's signature.
 
-    The group None contains older servers, which do not report signatures.
+    The key None stands for older servers, which do not report signatures.
     """
     groups: dict[Signature | None, list[ServerInfo]] = {}
     for server in servers:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rebaser_core.values import Fault, State
     from rebaser_core.values import Json as JsonValue
 
-MAX_ROWS = 500  # maximum number of rows of a table on a terminal; rich takes minutes for very long tables
+MAX_ROWS = 500  # maximum number of rows in a table on a terminal, because rich takes minutes for very long tables
 
 
 def get(
@@ -44,14 +44,15 @@ def get(
 ) -> int:
     """Show the values of a change set, now or at a position in its history.
 
-    On a terminal, it prints a table of at most 500 values. Elsewhere it prints one value per line: id, state, value,
+    On a terminal, it prints a table of at most 500 values. Otherwise, it prints one value per line: id, state, value,
     error and, with --with-definitions, the definition, separated by tabs. With --json, it prints one object per line;
     if a position is given, each object also has the log sequence of the commit whose state is shown.
 
-    At a position, derived values have the results that were stored then; values that were not up to date are stale.
+    At a position, derived values have the results that were stored at that time; values that were not up to date are
+    stale.
 
-    In a pattern, * matches any characters except /, and ** any characters. The exit code is 1 if an id does not exist
-    or a pattern matches nothing.
+    In a pattern, * matches any characters except /, and ** matches any characters. The exit code is 1 if an id does not
+    exist or a pattern matches nothing.
     """
     from rebaser.cli.runner import collector_paused, run_async
 
@@ -98,9 +99,10 @@ async def _load(
 
 
 def _select(state: "ChangeSetState", requested: list[str]) -> tuple[list[str] | None, list[str]]:
-    """Return the ids that `requested` selects (None: all), and the items of `requested` that select nothing.
+    """Return the ids that `requested` selects, or None for all ids. Also return the items of `requested` that select
+    nothing.
 
-    An item is an id or a pattern. An item that is the id of a value is not treated as a pattern.
+    An item is an id or a pattern. An item that is the id of an existing value is not treated as a pattern.
     """
     from rebaser_core.state.selection import select_ids
 
@@ -154,7 +156,8 @@ def _show_values(
 
 
 def _selected_rows(state: "ChangeSetState", ids: list[str]) -> "Iterator[Row]":
-    """Yield the rows of those `ids` that exist, in the order of `ids`. A row has the form that `all_rows` yields."""
+    """Yield the rows of those `ids` that exist, in the order of `ids`. Rows have the same form as those from
+    `all_rows`."""
     stale = state.stale()
     for id_ in ids:
         if (value := state.value(id_, stale)) is not None:
@@ -164,7 +167,7 @@ def _selected_rows(state: "ChangeSetState", ids: list[str]) -> "Iterator[Row]":
 def _object_line(id_: str, value: "JsonValue", state: "State", fault: "Fault | None", fields: dict[str, Any]) -> str:
     """Return a value as a line of JSON, with `fields` at its end.
 
-    The line is assembled from parts, because the JSON encoder takes several times as long for the whole object.
+    The line is assembled from parts, because encoding the whole object takes several times as long.
     """
     text = console.json_text
     error = "null"

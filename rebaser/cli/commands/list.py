@@ -27,8 +27,8 @@ def list_(
 ) -> int:
     """List workspaces, or the change sets of one workspace.
 
-    A change set exists from its first request on, until it is deleted. On a terminal, the command prints a table,
-    elsewhere one name per line.
+    A change set exists from its first request until it is deleted. On a terminal, the command prints a table;
+    otherwise, it prints one name per line.
     """
     from rebaser.cli.runner import run_async
 

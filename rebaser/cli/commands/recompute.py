@@ -1,4 +1,4 @@
-"""`rebaser recompute`: sends a request to compute derived values again, although their inputs did not change."""
+"""`rebaser recompute`: sends a request to compute derived values again even though their inputs have not changed."""
 
 from functools import partial
 from typing import Annotated
@@ -33,9 +33,9 @@ def recompute(
 ) -> int:
     """Compute the derived values of a change set again.
 
-    Use this command after the code of a function has changed: otherwise, values that are up to date are not computed
-    again. Until they are computed, the values are shown as stale. If a result differs from the earlier one, the values
-    that depend on it are also computed again.
+    Use this command after the code of a function has changed, because values that are up to date are otherwise not
+    computed again. Until they are computed, the values are shown as stale. If a result differs from the previous
+    result, the values that depend on it are also computed again.
     """
     from rebaser.cli.runner import run_async
 

@@ -1,7 +1,7 @@
 """The last scene of the demo: edits a branch, shows the derived values that change, settles a conflict, applies the
 branch, and reverts the apply.
 
-Invariant: the change set of the demo has its own values, not those of the branch, before the apply and after the undo.
+Invariant: before the apply and after the undo, the demo's change set has its own values, not those of the branch.
 """
 
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,8 @@ from rebaser_core.messages import EnqueueUpdatesResponse, Success
 IN_BRANCH, MEANWHILE = 100_000_000, 50_000_000  # bytes that the branch and its target add to a size
 
 Check = Callable[[str, str, Environment], Awaitable[dict[str, str]]]
-"""Compares all values of a change set with independently computed values, and returns texts of some of them, by id.
+"""A function that compares all values of a change set with independently computed values, and returns some of them as
+texts, by id.
 
 Its arguments are a description of the change set for messages, the name of the change set, and the environment from
 which the expected values are computed.
@@ -42,7 +43,7 @@ class BranchScene:
         return f"larger-{self.change_set.removeprefix('run-')}"
 
     async def play(self) -> BranchFacts:
-        """Play the scene. Raises `CommandFailed` if a step has an unexpected result."""
+        """Play the scene. Raise `CommandFailed` if a step has an unexpected result."""
         client, workspace, head, branch = self.client, self.workspace, self.change_set, self.branch
         await client.create_branch(workspace, branch, head, wait="derived", timeout=self.timeout)
         ours, theirs = self._grown(IN_BRANCH), self._grown(MEANWHILE)
@@ -73,13 +74,13 @@ class BranchScene:
         )
 
     async def _covered(self, response: EnqueueUpdatesResponse) -> None:
-        """Wait until derived values are up to date as of the commit that the answer names."""
+        """Wait until derived values are up to date as of the commit in `response`."""
         assert isinstance(response.status, Success)  # noqa: S101 - any other status is raised as an error
         commit = response.status.commit
         await self.client.wait_covered(self.workspace, self.change_set, commit, timeout=self.timeout)
 
     def _only(self, conflicts: tuple[BranchConflict, ...]) -> tuple[int, int, int]:
-        """Return the three sizes in the only conflict: at the base, in the change set, and in the branch."""
+        """Return the three sizes in the single conflict: at the base, in the change set, and in the branch."""
         sizes = [side.value for one in conflicts for side in (one.base, one.theirs, one.ours) if isinstance(side, Set)]
         grown = [self.environment[self.name].size + growth for growth in (0, MEANWHILE, IN_BRANCH)]
         if len(conflicts) != 1 or sizes != grown:

@@ -1,7 +1,8 @@
 """Computes every value of the demo again, directly from `importlib.metadata` and without Rebaser.
 
-It shares no code with `environment` and `model`: it reads sizes and requirements itself, a closure is plain
-reachability, a depth is the longest path, and a distribution is on a cycle if it can be reached from itself.
+To be independent, this module shares no code with `environment` and `model`. It reads sizes and requirements itself. A
+closure is plain reachability, a depth is the length of the longest path, and a distribution is on a cycle if it can be
+reached from itself.
 """
 
 import os
@@ -41,7 +42,7 @@ class Facts:
         return facts
 
     def edited(self, sizes: Mapping[str, int], requires: Mapping[str, set[str]]) -> "Facts":
-        """Return a copy with these sizes and requirements replaced."""
+        """Return a copy in which `sizes` and `requires` replace the entries of the same distributions."""
         return Facts({**self.sizes, **sizes}, {**self.requires, **requires})
 
     def reachable(self, start: str) -> set[str]:
@@ -106,7 +107,7 @@ def _derived(facts: Facts, name: str, at: str) -> Iterator[tuple[str, Expected]]
     if codes:
         yield f"{at}/closure", Expected(codes=codes)
         yield f"{at}/below", Expected(codes=codes)
-        # `depth` is on the cycle together with `below`; `total` and `indirect` only depend on the cycle.
+        # `depth` and `below` are themselves on the cycle, whereas `total` and `indirect` only depend on it.
         yield f"{at}/depth", Expected(codes=codes if CYCLE in codes else frozenset({FAILED}))
         yield f"{at}/total", Expected(codes=frozenset({FAILED}))
         yield f"{at}/indirect", Expected(codes=frozenset({FAILED}))
@@ -121,7 +122,8 @@ def _derived(facts: Facts, name: str, at: str) -> Iterator[tuple[str, Expected]]
 
 
 def _error_codes(facts: Facts, name: str, reach: set[str]) -> frozenset[str]:
-    """Return the error codes that a value computed from the requirements of `name` may have. Empty means no error."""
+    """Return the error codes that a value computed from the requirements of `name` may have, or an empty set if no
+    error is expected."""
     if name in reach:
         return frozenset({CYCLE})
     codes: set[str] = set()
@@ -166,7 +168,7 @@ def differences(values: Mapping[str, Value], facts: Facts) -> list[str]:
 
 
 def _unnamed_members(values: Mapping[str, Value], facts: Facts) -> list[str]:
-    """Return a line for each cycle error that does not name each of the first ten members of its cycle."""
+    """Return a line for each cycle error whose message omits any of the first ten members of the cycle."""
     lines: list[str] = []
     for name in facts.sizes:
         reach = facts.reachable(name)

@@ -1,6 +1,7 @@
-"""Reads the data of the demo: the installed Python distributions, their sizes and requirements.
+"""Reads the data of the demo: the installed Python distributions with their sizes and requirements.
 
-A requirement counts if its marker is true here without any extra (PEP 508). Names are normalised as in PEP 503.
+A requirement counts if its marker (PEP 508) is true on this machine without any extra. Names are normalised as in PEP
+503.
 """
 
 from collections.abc import Mapping
@@ -31,7 +32,8 @@ Environment: TypeAlias = Mapping[str, Distribution]
 
 
 def read_environment() -> dict[str, Distribution]:
-    """Return every installed distribution by name. Of several with one name, the first on `sys.path` is returned."""
+    """Return every installed distribution, by name. If several distributions have the same name, the first on
+    `sys.path` is returned."""
     environment: dict[str, Distribution] = {}
     for installed in distributions():
         if "Name" not in installed.metadata:

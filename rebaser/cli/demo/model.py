@@ -9,7 +9,7 @@
     dist/d/below     max      greatest depth of a requirement of d, null if d requires nothing
     dist/d/depth     cel      number of levels of requirements below d
 
-These values are about all distributions:
+The following values describe all distributions together:
 
     env/count        count    number of distributions
     env/size         sum      their size

@@ -1,6 +1,7 @@
-"""Plays the demo: sends each edit, waits until derived values are up to date, checks all values, and shows some.
+"""Plays the demo: sends each edit, waits until derived values are up to date, checks all values, and shows some of
+them.
 
-Invariant: after every step, every value is compared with the one that `check` computes. A single difference makes the
+Invariant: after every step, every value is compared with the value that `check` computes. A single difference makes the
 demo fail.
 """
 

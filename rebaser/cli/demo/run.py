@@ -26,7 +26,7 @@ from rebaser.settings import Settings
 async def play(data: Path, settings: Settings, jvm: Jvm | None, screen: Screen) -> int:
     """Run the demo, and return the exit code. `jvm` is the Spark on which the demo runs; it may still be starting.
 
-    Raises `ConfigError` if a package that the demo needs is not installed.
+    Raise `ConfigError` if a package that the demo needs is not installed.
     """
     started = time.perf_counter()
     screen.opening(data)
@@ -53,15 +53,16 @@ async def play(data: Path, settings: Settings, jvm: Jvm | None, screen: Screen) 
 
 
 async def read_inputs() -> tuple[dict[str, Distribution], Facts]:
-    """Read the installed distributions twice. Return them as the demo sends them, and as the check reads them.
+    """Read the installed distributions twice: once for the edits of the demo, and once for the independent check.
 
-    Each read opens thousands of files, and runs in a thread, because a server runs on this event loop.
+    Reading opens thousands of files, so it runs in a thread and does not block the server, which runs on this event
+    loop.
     """
     return await to_thread.run_sync(read_environment), await to_thread.run_sync(Facts.read)
 
 
 async def _start_server(group: TaskGroup, settings: Settings, jvm: Jvm | None) -> anyio.Event:
-    """Start a server and wait until it accepts requests; return an event that is set when Spark is warm."""
+    """Start a server and wait until it accepts requests. Return an event that is set when Spark is warm."""
     ready, warm = anyio.Event(), anyio.Event()
 
     async def run() -> None:

@@ -42,7 +42,8 @@ class BranchFacts:
 
     `change_set` and `branch` are names. `follows` is the number of derived values that the edit in the branch changed.
     `conflict` contains the sizes at the base, in the change set and in the branch. `before`, `after_apply` and
-    `after_undo` contain texts of some values of the change set, by id, and `in_branch` those of the branch.
+    `after_undo` contain some values of the change set as texts, by id; `in_branch` contains values of the branch in the
+    same form.
     """
 
     name: str
@@ -57,7 +58,7 @@ class BranchFacts:
 
 
 class Screen:
-    """Prints each step of the demo when it is done."""
+    """Prints each step of the demo once the step is complete."""
 
     def __init__(self) -> None:
         self._out = console.out()
@@ -108,7 +109,7 @@ class Screen:
         self._wait("editing")
 
     def branch(self, number: int, facts: BranchFacts) -> None:
-        """Print each step of the scene on a branch, with the command that does the same."""
+        """Print each step of the scene on a branch, together with the command for this step."""
         head, branch, name = facts.change_set, facts.branch, facts.name
         base, theirs, ours = (console.size_text(size) for size in facts.conflict)
         size = "env/size"
@@ -124,7 +125,7 @@ class Screen:
         self._fact("rebaser conflicts", f"dist/{name}/size: base {base}, {head} {theirs}, {branch} {ours}")
         self._fact("rebaser resolve", f"take the size of the branch: {ours}")
         self._fact("rebaser apply", f"all of the branch in one commit of {head}: {size} {facts.after_apply[size]}")
-        self._fact("rebaser undo", f"the apply is taken back: {size} {facts.after_undo[size]}")
+        self._fact("rebaser undo", f"the apply is reverted: {size} {facts.after_undo[size]}")
         self._wait("checking")
 
     def verdict(self, checked: int, differences: Sequence[str]) -> None:

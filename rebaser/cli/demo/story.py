@@ -1,4 +1,4 @@
-"""Chooses the edits of the demo by rules, so that they have visible effects in any environment. Does no I/O."""
+"""Chooses the edits of the demo by rules, so that they have visible effects in any environment. It does no I/O."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -16,7 +16,8 @@ LONGEST_CYCLE = 6  # maximum number of members of the cycle, if a cycle this sho
 class Edit:
     """One step of the demo.
 
-    `after` is the environment after the step. `watch` are the ids whose values are shown before and after it.
+    `after` is the environment after the step. `watch` contains the ids whose values before and after the step are
+    shown.
     """
 
     title: str
@@ -28,7 +29,7 @@ class Edit:
 def edits(environment: Environment) -> list[Edit]:
     """Return the steps: a package grows, a requirement is added, a cycle is made and removed.
 
-    A step is left out if the environment does not allow it.
+    A step is omitted if the environment does not allow it.
     """
     reach = _reach(environment)
     users = _users(reach)
@@ -40,7 +41,7 @@ def edits(environment: Environment) -> list[Edit]:
     pair = _new_requirement([name for name in sound if name != grown], reach, users)
     if pair is not None:
         environment = _require(out, environment, *pair, users[pair[0]])
-    seen = {grown, *(pair or ())}  # for the cycle, prefer packages that no other scene has used
+    seen = {grown, *(pair or ())}  # for the cycle, prefer packages that no earlier step has used
     ring = _ring(environment, _reach(environment), seen)
     if ring is not None:
         _cycle(out, environment, *ring)
@@ -48,7 +49,8 @@ def edits(environment: Environment) -> list[Edit]:
 
 
 def most_required(environment: Environment) -> str | None:
-    """Return the distribution that most others require, directly or indirectly; None if all are on cycles."""
+    """Return the distribution that most others require, directly or indirectly, or None if all distributions are on
+    cycles."""
     reach = _reach(environment)
     users = _users(reach)
     sound = [name for name in environment if name not in reach[name]]
@@ -116,7 +118,8 @@ def _users(reach: Mapping[str, frozenset[str]]) -> dict[str, list[str]]:
 def _new_requirement(
     sound: list[str], reach: Mapping[str, frozenset[str]], users: Mapping[str, list[str]]
 ) -> tuple[str, str] | None:
-    """Return (a, b) such that neither requires the other, many distributions require a, and b requires many."""
+    """Return a pair (a, b) such that neither requires the other, many distributions require a, and b requires many.
+    Return None if there is no such pair."""
     fits = ((a, b) for a in sound for b in sound if a != b and b not in reach[a] and a not in reach[b])
     return max(fits, key=lambda pair: (min(len(users[pair[0]]), len(reach[pair[1]])), *pair), default=None)
 
@@ -124,9 +127,10 @@ def _new_requirement(
 def _ring(
     environment: Environment, reach: Mapping[str, frozenset[str]], seen: AbstractSet[str | None]
 ) -> tuple[str, str] | None:
-    """Return (low, high) such that a requirement of `low` on `high` makes a cycle.
+    """Return a pair (low, high) such that making `low` require `high` creates a cycle.
 
-    Prefers cycles of 3 to `LONGEST_CYCLE` members, and a `low` that is not in `seen`.
+    Cycles of 3 to `LONGEST_CYCLE` members are preferred, and a `low` that is not in `seen`. Return None if there is no
+    such pair.
     """
 
     def members(low: str, high: str) -> int:

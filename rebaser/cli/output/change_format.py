@@ -48,7 +48,8 @@ def definition_json(definition: "Definition | None") -> dict[str, Any] | None:
 
 
 def change_json(change: "Change") -> dict[str, Any]:
-    """Return a change as an object; `beforeKnown` is false if the log does not record what the change replaced."""
+    """Return a change as a JSON object. It contains `beforeKnown: false` if the log does not record what the change
+    replaced."""
     known = {} if change.known else {"beforeKnown": False}
     return {
         "id": change.id,
@@ -100,14 +101,15 @@ def reverts_json(reverts: "Reverts | None") -> dict[str, Any] | None:
 
 
 def reverts_text(reverts: "Reverts") -> str:
-    """Return a short text that names the edits that a revert takes back."""
+    """Return a short text that describes the edits that a revert undoes."""
     span = f"{reverts.first}" if reverts.first == reverts.last else f"{reverts.first}..{reverts.last}"
     span += "" if reverts.of is None else f" of {reverts.of}"
     return f"reverts {span}" + (f" (request {reverts.request})" if reverts.request else "")
 
 
 def origin_json(commit: "Commit") -> dict[str, Any] | None:
-    """Return the parent from which a change set was created, or the branch that a commit applied, as an object."""
+    """Return, as a JSON object, the parent from which a change set was created, or the change set from which a commit
+    took its changes."""
     origin = commit.origin or commit.source
     return None if origin is None else {"changeSetId": origin.change_set, "position": origin.sequence}
 
@@ -127,7 +129,7 @@ def marking_json(marking: "Marking") -> dict[str, Any]:
 
 
 def entry_json(entry: "LogEntry") -> dict[str, Any]:
-    """Return a commit as an object."""
+    """Return a commit as a JSON object."""
     return {
         "position": entry.sequence,
         "time": time_json(entry.time),

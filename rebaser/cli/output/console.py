@@ -1,7 +1,7 @@
 """Writes the output of commands: tables and colours on a terminal, plain lines and JSON elsewhere.
 
-Invariant: results go to stdout, everything else to stderr. Control characters in text from outside never reach a
-terminal.
+Invariant: results go to stdout, and everything else goes to stderr. Control characters in text from outside never reach
+a terminal.
 """
 
 import json
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-LAID_OUT = 100  # maximum number of rows that rich formats; `_QuickRows` formats the others
+LAID_OUT = 100  # maximum number of rows that rich formats; `_QuickRows` formats the remaining rows
 TERMINAL_VARIABLES = frozenset({"FORCE_COLOR", "TTY_COMPATIBLE"})  # make rich treat a pipe as a terminal
 
 
@@ -34,7 +34,8 @@ def err() -> "Console":
 
 
 def is_terminal() -> bool:
-    """Return whether stdout is a terminal, or the environment says that it is. This imports rich only if necessary."""
+    """Return whether stdout is a terminal, or environment variables make rich treat it as one. This imports rich only
+    if necessary."""
     return (sys.stdout.isatty() or not TERMINAL_VARIABLES.isdisjoint(os.environ)) and out().is_terminal
 
 
@@ -44,7 +45,7 @@ def _console() -> "type[Console]":
 
     class Plain(Console):
         def on_broken_pipe(self) -> None:
-            """Raise the error, as other writes do; by default, rich would end the process."""
+            """Raise the error, like other writes. By default, rich would end the process."""
             raise BrokenPipeError
 
     return Plain
@@ -53,9 +54,9 @@ def _console() -> "type[Console]":
 def prepare_streams() -> None:
     """Set the encoding of the standard streams, and replace those that the caller closed (`>&-`).
 
-    Files and pipes get UTF-8, as JSON requires (RFC 8259). On a terminal, characters that it cannot show are written
-    as escapes. A closed stream is opened on the null device in the wrong direction. So its descriptor cannot be reused
-    for a socket or a file, and using stdin or stdout still fails.
+    Files and pipes get UTF-8, as JSON requires (RFC 8259). Characters that a terminal cannot show are written as
+    escapes. A closed stream is opened on the null device in the wrong direction. This keeps its descriptor from being
+    reused for a socket or a file, while using stdin or stdout still fails.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
@@ -111,7 +112,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan
 
 def json_text(value: Any) -> str:
     """Return `value` as compact JSON (RFC 8259)."""
-    kind = type(value)  # for these types, the encoder returns the same text, but takes ten times as long
+    kind = type(value)  # for the types below, the encoder would return the same text, but take ten times as long
     if kind is str:
         return encode_basestring(value)
     if kind is int or (kind is float and isfinite(value)):
@@ -125,7 +126,8 @@ def write_json(value: Any) -> None:
 
 
 def write_line(text: str = "") -> None:
-    """Write one line to stdout and flush it, because a program at the other end of a pipe may be waiting for it."""
+    """Write one line to stdout and flush stdout, because a program at the other end of a pipe may be waiting for the
+    line."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
@@ -137,7 +139,7 @@ def note(text: str) -> None:
 
 
 def write_row(*cells: str) -> None:
-    """Write a row of a table for programs, as one line. Tabs separate the cells; control characters are escaped."""
+    """Write a table row for programs, as one line in which tabs separate the cells. Control characters are escaped."""
     sys.stdout.write("\t".join(map(safe, cells)) + "\n")
 
 
@@ -152,9 +154,9 @@ def table(
 ) -> None:
     """Write a table to a terminal. Elsewhere, write one line per row, with tabs between the cells.
 
-    `right` contains the indexes of right-aligned columns. If `headings` is true, write the title, the column names and
-    a final empty line even if stdout is not a terminal, for a command that shows several tables. Control characters in
-    cells are escaped. A tuple is a cell of several lines. `styles` contains the colours of columns, by index.
+    `right` contains the indexes of right-aligned columns. A command that shows several tables sets `headings`: the
+    title, the column names and a final empty line are then written even if stdout is not a terminal. Control characters
+    in cells are escaped. A tuple is a cell with several lines. `styles` maps column indexes to colours.
     """
     if not is_terminal():
         if headings:
@@ -168,7 +170,7 @@ def table(
     from rich.table import Table
     from rich.text import Text
 
-    if title:  # a title of the table itself would be wrapped to the width of the table
+    if title:  # rich would wrap a title of the table itself to the width of the table
         out().print(Text(safe(title), style="italic"), soft_wrap=True)
     grid = Table(box=SIMPLE_HEAD, pad_edge=False)
     for position, name in enumerate(titles):
@@ -192,10 +194,10 @@ def table(
 
 
 class _QuickRows:
-    """Formats the rows of a long table as rich would, at a hundredth of the cost: rich takes 0.2 ms for each row.
+    """Formats the rows of a long table like rich, but at a hundredth of the cost; rich takes 0.2 ms for each row.
 
-    `fits` tells whether this is possible, which requires that each row is one line and fits the terminal. `widths` are
-    the widths of the columns.
+    `fits` says whether this is possible: each row must be a single line that fits the terminal. `widths` contains the
+    column widths.
     """
 
     def __init__(
@@ -232,7 +234,7 @@ def _lines(cell: str | tuple[str, ...]) -> tuple[str, ...]:
 def progress(description: str, total: int | None, *, counted: bool = False) -> "Progress":
     """Return a progress bar on stderr, as a context manager. It shows nothing if stderr is not a terminal.
 
-    The bar counts bytes, or items if `counted`. `total` is None if unknown.
+    The bar counts bytes or, if `counted` is true, items. `total` is None if the total is unknown.
     """
     from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -1,7 +1,7 @@
 """Formats one message for `rebaser tail`: as a line for people, or as an object for `--json`.
 
-Invariant: values never appear, only their ids. The length of every text is limited, and control characters never reach
-a terminal.
+Invariant: only the ids of values appear, never the values. The length of every text is limited, and control characters
+never reach a terminal.
 """
 
 from collections import Counter
@@ -77,7 +77,7 @@ def entry_line(entry: Entry, columns: bool) -> str:
 def progress_object(progress: DvuProgress, time_ns: int) -> dict[str, Any]:
     """Return a progress report, received at `time_ns`, as an object. No stream stores it, so it has no sequence.
 
-    `covers` has the meaning of that field in the commit that the update will append.
+    `covers` has the same meaning as in the commit that the update will append.
     """
     return {
         "sequence": None,
@@ -137,8 +137,8 @@ def _commit(commit: Commit) -> dict[str, Any]:
 
 
 def _authorship(who: Authorship) -> dict[str, str]:
-    """Return the author and the message of a request. The key `message` is not used, because it holds the error message
-    of a decision."""
+    """Return the author and the message of a request. The message has the key `authorMessage`, because `message` is the
+    error message of a decision."""
     return {"author": _short(who.author), "authorMessage": _short(who.message)}
 
 
@@ -221,7 +221,7 @@ def _create(create: Create) -> dict[str, Any]:
 
 def _action(action: Action | None) -> dict[str, Any]:
     """Return an object that contains the action of a request under the name of its kind. The keys `revert`, `create`,
-    `apply` and `mark` are null for other actions."""
+    `apply` and `mark` are always present, and null for other kinds of actions."""
     out: dict[str, Any] = dict.fromkeys(("revert", "create", "apply", "mark"))
     match action:
         case Reverts():

@@ -1,7 +1,7 @@
 """Reads single keys from a terminal.
 
-Invariant: when the context `keyboard` ends, the terminal has its previous settings. Suspending (Ctrl-Z) is disabled
-within the context, because the shell would get a terminal without echo.
+Invariant: when the context `keyboard` ends, the terminal's previous settings are restored. Suspending the process
+(Ctrl-Z) is disabled within the context, because it would return the user to the shell on a terminal without echo.
 """
 
 import os
@@ -21,8 +21,8 @@ _KEY = re.compile(rb"\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Za-z]|\x1b|[^\x1b]", re.DOTA
 
 
 def parse_keys(data: bytes) -> list[str]:
-    """Return the keys in `data`: names such as `up`, `down` and `enter`, or a letter or digit. Other keys are left
-    out."""
+    """Return the keys in `data`: names such as `up`, `down` and `enter`, or letters and digits. Other keys are
+    ignored."""
     keys = [
         _ESCAPES.get(one) or (one.decode("ascii", "replace") if one.isalnum() else "") for one in _KEY.findall(data)
     ]
@@ -31,7 +31,7 @@ def parse_keys(data: bytes) -> list[str]:
 
 @contextmanager
 def keyboard() -> Iterator[int | None]:
-    """Make the terminal pass on each key at once, without echo. Yields its descriptor; None if stdin is not a
+    """Make the terminal pass on each key immediately, without echo. Yield its descriptor, or None if stdin is not a
     terminal."""
     if not sys.stdin.isatty():
         yield None

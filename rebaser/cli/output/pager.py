@@ -1,7 +1,7 @@
-"""Shows long output on a terminal in a pager, as git does.
+"""Shows long output on a terminal in a pager, like git.
 
-Invariant: there is no pager unless stdout is a terminal. The pager gets the same output as the terminal would, colours
-included.
+Invariant: a pager is used only if stdout is a terminal. The pager gets the output that the terminal would get,
+including colours.
 """
 
 import io
@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 
 from rebaser.cli.output import console
 
-# The options that git uses: show colours, and if the output fits on the screen, end at once and leave it there.
+# The options that git uses: show colours; if the output fits on the screen, end at once and leave the output there.
 LESS = "FRX"
 
 
@@ -24,9 +24,9 @@ LESS = "FRX"
 def paged(wanted: bool = True) -> Iterator[None]:
     """Collect the output of the `with` block, and show it in a pager when the block ends.
 
-    If the block fails, its output is shown without the pager. The block writes to stdout as usual if `wanted` is false,
-    if stdout is not a terminal, or if there is no pager. The variable `PAGER` names the pager (default: less); empty or
-    `cat` means no pager.
+    If the block fails, its output is shown without the pager. If `wanted` is false, if stdout is not a terminal, or if
+    there is no pager, the block writes to stdout as usual. The environment variable `PAGER` specifies the pager
+    (default: less); an empty value or `cat` means no pager.
     """
     command = _command() if wanted and console.is_terminal() and sys.stdout.isatty() else []
     if not command:
@@ -54,7 +54,7 @@ class _Terminal(io.StringIO):
 
 
 def _command() -> list[str]:
-    """Return the command of the pager; empty if there is none."""
+    """Return the pager's command, or an empty list if there is no pager."""
     try:
         command = shlex.split(os.environ.get("PAGER", "less"))
     except ValueError:
@@ -69,7 +69,7 @@ def _show(command: list[str], text: bytes) -> bool:
         pager = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)  # noqa: S603 - the user's pager
     except OSError:
         return False
-    # The pager handles Ctrl-C; the command ignores it meanwhile.
+    # The pager handles Ctrl-C, so the command ignores it until the pager ends.
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with suppress(BrokenPipeError):  # the user has closed the pager

@@ -1,6 +1,6 @@
-"""The view of `rebaser top`, and the effect of keys on it. This module neither reads nor writes a terminal.
+"""The view of `rebaser top`, and the effect of keys on it. This module neither reads from nor writes to a terminal.
 
-Invariant: a screen of H lines is rendered from at most H change sets, no matter how many there are.
+Invariant: a screen of H lines is rendered from at most H change sets, no matter how many change sets there are.
 """
 
 import heapq
@@ -30,12 +30,12 @@ WAITS = ("unreadable", "waiting", "updating", "due")
 STYLES = {"unreadable": "bold red", "waiting": "bold yellow", "updating": "cyan", "due": "yellow", "owned": "dim"}
 TITLES = ("CHANGE SET", "STATE", "QUEUE", "WAITS", "COMMITS/S", "LAST COMMIT", "DVU", "ERRORS", "OWNER")
 RIGHT = (2, 3, 4, 5, 7)
-FLEXIBLE = {0: 3, 6: 2, 8: 2}  # columns that share the remaining width, and their shares
+FLEXIBLE = {0: 3, 6: 2, 8: 2}  # maps the columns that share the remaining width to their shares
 SERVER_TITLES = ("SERVER", "VERSION", "OWNED", "SLOTS", "SPARK", "TROUBLE")
 SERVER_RIGHT = (2, 3)
 SERVER_FLEXIBLE = {4: 1, 5: 1}
 NO_SERVER = "no server answers; requests wait until one runs (`rebaser serve`)"
-MAX_SERVERS = 8  # maximum number of servers on a screen; they take at most about a third of its lines
+MAX_SERVERS = 8  # maximum number of servers on a screen; their lines take up at most about a third of the screen
 HELP = "q quit   s sort: {sort}   w {waiting}   ↑↓ select   ⏎ explain"
 
 
@@ -82,8 +82,8 @@ class TopScreen:
             self.selected = self._shown[0]
 
     def choose(self, view: FleetView, limit: int) -> list[ActiveChangeSet]:
-        """Return the first `limit` change sets in the chosen order. They include the selected change set if it is
-        active."""
+        """Return the first `limit` change sets in the chosen order. The result includes the selected change set if it
+        is active."""
         rows = [row for row in view.change_sets if not self.waiting_only or row.activity in WAITS]
         order = SORTS[self.sort]
         best = heapq.nsmallest(limit, rows, key=order)
@@ -156,7 +156,7 @@ def age_text(seconds: float) -> str:
 
 
 def about_line(servers: Sequence[ServerInfo], key: ChangeSetKey) -> str:
-    """Return a line that names the server that owns the change set `key`, and says what it does."""
+    """Return a line that says which server owns the change set `key`, and what the server is doing with it."""
     name = f"{key.workspace}/{key.change_set}"
     for server in servers:
         about = server.about
@@ -175,7 +175,7 @@ def about_line(servers: Sequence[ServerInfo], key: ChangeSetKey) -> str:
 
 
 def render(view: FleetView, screen: TopScreen, title: str, problem: str, height: int) -> "RenderableType":
-    """Return a screen of `height` lines. `problem` says why `view` could not be updated. It is empty if `view` is
+    """Return a screen of `height` lines. `problem` says why `view` could not be updated, or is empty if `view` is
     current."""
     from rich.console import Group
     from rich.text import Text

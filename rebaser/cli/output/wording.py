@@ -4,12 +4,13 @@ from rebaser.cli.output import console
 
 
 def progress_text(done: int, total: int | None, seconds: float) -> str:
-    """Return the progress of an update, for people: `done` of `total` values, and seconds since it began."""
+    """Return the progress of an update as text: the percentage of `total` values that are done, and the seconds since
+    it began."""
     if not total:
         return f"planning, {seconds:.0f} s"
     return f"{100 * done // total} % of {total:,} values, {seconds:.0f} s"
 
 
 def recompute_text(function: str | None) -> str:
-    """Return a text for the values to which a recompute applies: those of `function`, or all if it is None."""
+    """Return a text that describes the values that a recompute concerns: those of `function`, or all if it is None."""
     return "all derived values" if function is None else f"values of {console.safe(function)}"

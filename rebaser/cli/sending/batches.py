@@ -1,6 +1,6 @@
 """Collects the updates of consecutive lines into batches. Each batch is sent as one request.
 
-Invariant: memory is bounded by one batch and `SPOOL_MEMORY`, even for a large input.
+Invariant: however large the input is, at most one batch plus `SPOOL_MEMORY` bytes are kept in memory.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,8 @@ SPOOL_MEMORY = 64 * 1024 * 1024  # bytes of batches that are kept in memory
 
 @dataclass(slots=True)
 class UpdateBatch:
-    """Updates of consecutive lines, bounded in number and bytes. A line above the byte limit forms its own batch."""
+    """Updates from consecutive lines, limited in number and bytes. A line that exceeds the byte limit forms a batch of
+    its own."""
 
     max_count: int
     max_bytes: int
@@ -63,11 +64,11 @@ class BatchBuilder:
         self._batch = UpdateBatch(max_count, max_bytes)
 
     def feed(self, chunk: bytes) -> Iterator[EncodedBatch]:
-        """Return the batches that `chunk` completes. Raises `UnprocessableError` for an invalid line."""
+        """Yield the batches that `chunk` completes. Raise `UnprocessableError` for an invalid line."""
         yield from self._add(self._lines.feed(chunk))
 
     def finish(self) -> Iterator[EncodedBatch]:
-        """Return the last batches."""
+        """Yield the last batches."""
         yield from self._add(self._lines.finish())
         if self._batch.updates:
             yield self._batch.encoded()
@@ -83,7 +84,7 @@ class BatchBuilder:
 class BatchSpool:
     """Keeps the batches of a checked file until they are sent: in memory, or in a temporary file if they are large.
 
-    This is a context manager, which deletes the batches at its end.
+    This is a context manager that deletes the batches when it exits.
     """
 
     def __init__(self) -> None:

@@ -27,7 +27,7 @@ def parse_edits(
 ) -> list[Update]:
     """Return the updates that the options describe. `free_names` returns the names that a formula uses.
 
-    Raises a usage error that names the option and shows its correct form.
+    Raise a usage error that says which option is wrong and shows its correct form.
     """
     from rebaser.settings import load_settings
 
@@ -66,9 +66,10 @@ def _set(text: str) -> Set:
 
 
 def parse_value(raw: str, option: str) -> Json:
-    """Return the value of the JSON text `raw`. `option` is the part of the command line before `raw`, for messages.
+    """Return the value of the JSON text `raw`.
 
-    Raises a usage error that says how to write text.
+    If `raw` is not valid JSON, raise a usage error that says how to write text. `option` is the part of the command
+    line before `raw`, which the message repeats.
     """
     try:
         value = loads(ContentType.JSON, raw.encode())

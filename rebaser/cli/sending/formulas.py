@@ -1,6 +1,6 @@
 """Parses the formulas of `--derive`, with their ids in backticks and the names that `--input` defines.
 
-Invariant: text constants and comments of a formula are left unchanged.
+Invariant: text constants and comments in a formula stay unchanged.
 """
 
 import re
@@ -14,8 +14,8 @@ from rebaser_core.updates import Derive, Input, Match
 FreeNames = Callable[[str], Sequence[str]]
 NamedInputs = Mapping[str, Input | tuple[Input, ...]]
 
-# The alternatives, in order: a comment, raw text, text, a quoted field (`a.`b-c``, which is CEL syntax), an id in
-# backticks.
+# The alternatives are, in order: a comment, raw text, text, a quoted field (`a.`b-c``, which is CEL syntax), and an id
+# in backticks.
 _QUOTED_ID = re.compile(
     r"""//[^\n]*
     | \b[bB]?[rR] (?: '''.*?''' | \"{3}.*?\"{3} | '[^'\n]*' | "[^"\n]*" )
@@ -29,7 +29,7 @@ _NO_WORD = re.compile(r"\W+", re.ASCII)
 
 
 def parse_named_inputs(texts: Sequence[str]) -> NamedInputs:
-    """Return the inputs that `--input NAME=ID` defines, by name. A repeated name has a list of ids."""
+    """Return the inputs that `--input NAME=ID` defines, by name. A repeated name stands for a list of ids."""
     inputs: dict[str, list[Input]] = {}
     for text in texts:
         name, equals, id_ = text.partition("=")
@@ -75,7 +75,8 @@ class TypedFormula:
         return cls(expression, {name: _input(id_) for id_, name in names.items()})
 
     def derive(self, id_: str, free_names: FreeNames, named_inputs: NamedInputs) -> Derive:
-        """Return the update that derives `id_`. A name that is neither in `quoted` nor in `named_inputs` is an id."""
+        """Return the update that derives `id_`. A name that is neither in `quoted` nor in `named_inputs` is itself an
+        id."""
         try:
             names = free_names(self.expression)
         except UnprocessableError as error:

@@ -1,8 +1,8 @@
-"""Parses updates from JSON Lines (one object a line, as `rebaser get --updates` writes them) and from CSV.
+"""Parses updates from JSON Lines (one object per line, like the output of `rebaser get --updates`) and from CSV.
 
-Invariant: memory is bounded by one line and one chunk, even for a large input. Every line, except blank lines and the
-header of CSV, becomes an update or causes an error with its line number. No update after an invalid line is returned.
-This module does no I/O: callers pass bytes to `feed`.
+Invariant: however large the input is, at most one line and one chunk are kept in memory. Every line, except blank lines
+and the CSV header, becomes an update or causes an error that contains the line number. No update after an invalid line
+is returned. This module does no I/O: callers pass bytes to `feed`.
 """
 
 import csv
@@ -21,7 +21,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class UpdateLine(NamedTuple):
-    """One update, the number of its line (from 1), and its size in the input, in bytes."""
+    """One update, the number of its line (counted from 1), and the size of the line in bytes."""
 
     number: int
     size: int
@@ -29,7 +29,7 @@ class UpdateLine(NamedTuple):
 
 
 class JsonLinesParser:
-    """Parses chunks of bytes into updates. Raises `UnprocessableError` with the line number for an invalid line."""
+    """Parses chunks of bytes into updates. An invalid line raises `UnprocessableError` with the line number."""
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS, check: Check | None = None) -> None:
         """Prepare to parse lines. `check`, if given, is called with each update, and may raise `UnprocessableError`."""
@@ -40,7 +40,7 @@ class JsonLinesParser:
         self._number = 0  # number of the last complete line
 
     def feed(self, chunk: bytes) -> Iterator[UpdateLine]:
-        """Return the updates whose lines `chunk` completes."""
+        """Yield the updates in the lines that `chunk` completes."""
         start = 0
         end = chunk.rfind(b"\n")
         if end >= 0 and self._buffered + end <= self._limits.max_request_bytes:  # no line can be too long
@@ -58,7 +58,7 @@ class JsonLinesParser:
         self._buffer(chunk[start:])
 
     def finish(self) -> Iterator[UpdateLine]:
-        """Return the update of the last line if no line end follows it."""
+        """Yield the update in the last line if the line has no line end."""
         yield from self._complete(0)
 
     def _buffer(self, part: bytes) -> None:
@@ -92,13 +92,13 @@ class JsonLinesParser:
             yield UpdateLine(self._number, size, update)
 
     def _read(self, raw: bytes) -> Update | None:
-        """Return the update of a line; None if the line contains no update."""
+        """Return the update in a line, or None if the line contains no update."""
         return parse_update(loads(ContentType.JSON, raw, self._limits), self._limits)
 
     def _read_block(self, block: bytes) -> list[UpdateLine] | None:
-        """Return the updates of complete lines, which are parsed all at once; None if a line is blank or invalid.
+        """Parse complete lines all at once and return their updates, or return None if a line is blank or invalid.
 
-        The caller then parses each line separately, which finds the error.
+        In this case, the caller parses each line separately to find the error.
         """
         texts = block.split(b"\n")
         raws = loads_each(texts)
@@ -129,7 +129,7 @@ class CsvParser(JsonLinesParser):
     _columns: tuple[str, ...] = ()
 
     def _read_block(self, block: bytes) -> None:
-        """Do nothing: CSV is not parsed in blocks, so the caller passes each line to `_read`."""
+        """Return None: CSV is not parsed in blocks, so the caller passes each line to `_read`."""
 
     def _read(self, raw: bytes) -> Update | None:
         try:

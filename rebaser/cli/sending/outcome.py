@@ -1,4 +1,5 @@
-"""Describes the result of an edit: values by state, errors, and formulas with ids that do not exist."""
+"""Describes the result of an edit: the number of values in each state, errors, and formulas that use ids that do not
+exist."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -14,7 +15,7 @@ SHOWN = 3  # maximum number of warnings, and of names in a warning
 
 
 def tally_text(tally: "Tally") -> str:
-    """Return the number of values in each state: `3 ok, 1 error`."""
+    """Return the number of values in each state as text, for instance `3 ok, 1 error`."""
     counts = ", ".join(f"{count:,} {state.value}" for state, count in tally.counts.items() if count)
     return counts or "no values"
 
@@ -41,7 +42,8 @@ def tally_object(tally: "Tally") -> dict[str, Any]:
 
 
 def unknown_input_warnings(updates: Sequence[Update], state: "ChangeSetState") -> list[str]:
-    """Return a line for each formula among `updates` that names ids missing from `state`."""
+    """Return a warning for each formula among `updates` that uses ids that do not exist in `state`, up to a maximum
+    number."""
     lines = []
     for update in updates:
         if isinstance(update, Derive) and update.function == "cel":

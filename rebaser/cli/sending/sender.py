@@ -1,9 +1,10 @@
 """Sends the edits of `rebaser enqueue` and the request of `rebaser recompute`, and reports the result.
 
-Invariant: requests are sent strictly one after the other, each only after the previous one was accepted. If a request
-fails, the message names its lines and the lines that were sent before, and no later line is sent.
+Invariant: requests are sent strictly one after the other, each only after the previous request was accepted. If a
+request fails, the error message contains the numbers of its lines and of the lines that were sent before, and no later
+line is sent.
 
-If the queue is full while a file is sent, the next batch waits for room for at most `--timeout` seconds.
+If the queue is full while a file is being sent, the next batch waits for room for at most `--timeout` seconds.
 """
 
 import time
@@ -46,8 +47,8 @@ class EditSender:
 
     `timeout` is the number of seconds to wait for each answer. `batch` is the maximum number of updates of a file in
     one request. `recompute` is a request to recompute values, which is sent instead of edits. `request_id` is the id of
-    the only request; None means a new id for each request. With `fail_on_error`, the command fails if any value of the
-    change set is an error. `author` and `message` apply to all requests.
+    the only request; if it is None, each request gets a new id. If `fail_on_error` is true, the command fails if any
+    value of the change set is in error. `author` and `message` apply to all requests.
     """
 
     key: ChangeSetKey
@@ -71,14 +72,14 @@ class EditSender:
     error: RebaserError | None = None
     tally: "Tally | None" = None  # counts the values of the change set, once they are derived
     warnings: list[str] = field(default_factory=list)
-    _location: str = ""  # the place of an error in the input, as the beginning of the error message
+    _location: str = ""  # the beginning of an error message, which says where in the input the error is
     _last_line: int = 0  # the last accepted line of the file
     _in_flight: str = ""  # the lines of the file that were sent but not yet accepted
     _started: float = field(default_factory=time.perf_counter)
 
     async def run(self, nats: str, prefix: str, edits: list[Update], source: UpdateSource | None) -> None:
-        """Send all edits. An expected failure is stored in `error`; the counts then cover only the requests before
-        it."""
+        """Send all edits. An expected failure is stored in `error`, and the counts then include only the requests
+        before it."""
         from rebaser.cli.connect import connect_client
 
         async with connect_client(nats, prefix, content_type=self.content_type) as client:
@@ -97,7 +98,8 @@ class EditSender:
                     await self._wait_derived(client, self.commit)
                     await self._count_values(await self._load_state(client, edits))
                 elif self.wait is WaitUntil.APPLIED and any(isinstance(edit, Derive) for edit in edits):
-                    with suppress(RebaserError):  # the edits are applied; a failure of this read only omits warnings
+                    # The edits have been applied, so if this read fails, only warnings are missing.
+                    with suppress(RebaserError):
                         await self._load_state(client, edits)
             except RebaserError as error:
                 self.error = error
@@ -111,7 +113,7 @@ class EditSender:
             )
 
     async def _missing_ids(self, client: "RebaserClient", edits: list[Update]) -> list[str]:
-        """Return a warning for each id to be unset or removed that does not exist."""
+        """Return a warning for each id that `edits` unset or remove although it does not exist."""
         ids = [edit.id for edit in edits if isinstance(edit, (Unset, Remove))]
         if not ids:
             return []
@@ -119,7 +121,7 @@ class EditSender:
         return [f"{id_} did not exist" for id_ in ids if id_ not in state.cells]
 
     async def _load_state(self, client: "RebaserClient", edits: list[Update]) -> "ChangeSetState":
-        """Return the current state. Formulas of `edits` that name unknown ids are added to the warnings."""
+        """Return the current state. Add a warning for each formula in `edits` that uses unknown ids."""
         state = await client.state(self.key.workspace, self.key.change_set)
         self.warnings += unknown_input_warnings(edits, state)
         return state
@@ -226,7 +228,7 @@ class EditSender:
         return "sent" if self.wait is WaitUntil.NONE else "applied"
 
     def show_result(self, *, json: bool) -> None:
-        """Print the result. Raises `CommandFailed` if the command failed."""
+        """Print the result. Raise `CommandFailed` if the command failed."""
         if json:
             console.write_json(self.to_object())
         if self.error is not None:
@@ -243,7 +245,7 @@ class EditSender:
             raise CommandFailed(f"{count:,} value{' is an error' if count == 1 else 's are errors'}")
 
     def error_line(self) -> str:
-        """Return a message with the error, its place in the input, and the lines that were sent before it."""
+        """Return a message that contains the error, where it is in the input, and which lines were sent before it."""
         assert self.error is not None  # noqa: S101 - called only after a failure
         line = self._location + self.error.message
         if self._last_line:
@@ -253,7 +255,7 @@ class EditSender:
         return with_advice(f"{line}; nothing after that was sent" if self._location else line, self.error)
 
     def interrupted_line(self) -> str:
-        """Return a message with the lines of the file that were sent, or may have been sent, before the interruption.
+        """Return a message that says which lines of the file were sent, or may have been sent, before the interruption.
         Return an empty text if no lines were sent."""
         parts = [f"lines 1 to {self._last_line} were {self._verb}"] if self._last_line else []
         if self._in_flight:

@@ -1,7 +1,7 @@
 """Reads the input of `--file`: a regular file, which is checked before anything is sent, or a pipe, which is read as
 data arrives.
 
-Invariant: the input is read, parsed and checked once. Reading never blocks the event loop.
+Invariant: the input is read, parsed and checked only once. Reading never blocks the event loop.
 """
 
 import os
@@ -27,9 +27,9 @@ BATCH_BYTES = 4 * 1024 * 1024  # maximum bytes of lines in one request; CBOR may
 
 @dataclass(slots=True)
 class UpdateSource:
-    """The input that `--file` names. `size` is its number of bytes; None for a pipe or terminal.
+    """The input that `--file` specifies. `size` is its number of bytes, or None for a pipe or a terminal.
 
-    `checked` tells whether formulas are also checked.
+    `checked` says whether formulas are also checked.
     """
 
     name: str
@@ -42,8 +42,8 @@ class UpdateSource:
     def check(self, max_updates: int) -> None:
         """Read a regular file to its end, to find an invalid line before anything is sent. A pipe is not checked.
 
-        `batches` then returns the batches that this call has read. Raises `CommandFailed` with the number of the
-        invalid line.
+        Afterwards, `batches` yields the batches that this call has read. If a line is invalid, raise `CommandFailed`
+        with its number.
         """
         if self.size is None:
             return
@@ -65,7 +65,8 @@ class UpdateSource:
             raise CommandFailed(f"{self.name}, {error.message}{hint}; nothing was sent") from None
 
     async def batches(self, max_updates: int) -> AsyncGenerator["EncodedBatch", None]:
-        """Yield all updates, in order. Raises `UnprocessableError` for an invalid line that `check` did not read."""
+        """Yield batches of all updates, in order. If a line that `check` did not read is invalid, raise
+        `UnprocessableError`."""
         if self._spool is not None:
             for batch in self._spool:
                 yield batch
@@ -101,8 +102,8 @@ class UpdateSource:
 
         while True:
             if self.size is None:
-                # A thread that reads an idle pipe could not be interrupted, so wait for data first. A device that is
-                # always ready (/dev/null) supports no such wait, and needs none.
+                # A thread that is reading an idle pipe could not be interrupted, so wait for data first. A device that
+                # is always ready (/dev/null) does not support waiting, and does not need it.
                 with suppress(PermissionError):
                     await anyio.wait_readable(self.descriptor)
             chunk = await to_thread.run_sync(os.read, self.descriptor, CHUNK)
@@ -113,7 +114,7 @@ class UpdateSource:
 
 @contextmanager
 def open_source(file: str | None, *, checked: bool = True) -> Iterator[UpdateSource | None]:
-    """Yield the input that `--file` names; None if the option was not given."""
+    """Yield the input that `--file` specifies, or None if the option was not given."""
     if file is None:
         yield None
     elif file == "-":
@@ -132,6 +133,6 @@ def _source(name: str, descriptor: int, checked: bool) -> UpdateSource:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         return UpdateSource(name, descriptor, None, checked)
-    # If standard input is a file, the shell may have advanced it past the beginning.
+    # If standard input is a file, an earlier command in the shell may have read a part of it.
     start = os.lseek(descriptor, 0, os.SEEK_CUR)
     return UpdateSource(name, descriptor, max(0, status.st_size - start), checked)

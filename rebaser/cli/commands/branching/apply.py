@@ -1,7 +1,7 @@
 """`rebaser apply`: applies the changes of a branch to its target.
 
-Invariant: unless `--yes` is given, the changes are shown before they are applied. The command applies exactly the
-position that it has shown, even if the branch is edited meanwhile.
+Invariant: unless `--yes` is given, the changes are shown before they are applied. The command applies the branch
+exactly at the position that it has shown, even if the branch is edited in the meantime.
 """
 
 import sys
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from rebaser_client.log.positions import At
     from rebaser_core.ids import ChangeSetKey
 
-ATTEMPTS = 5  # maximum number of attempts; an attempt fails if the target is edited after the rebase
+ATTEMPTS = 5  # maximum number of attempts, each of which fails if the target is edited after the rebase
 
 
 def apply(
@@ -86,18 +86,18 @@ def apply(
 ) -> int:
     """Apply the changes of a branch to its target: all of them in one commit, or none.
 
-    First, the branch is rebased if its target was edited after its base. If a value was edited on both sides, to
-    different definitions, that is a conflict: the command shows it, applies nothing, and ends with the exit code 1.
-    `rebaser resolve` settles conflicts. Without conflicts, the command shows the changes and asks for confirmation. It
-    applies exactly the changes that it has shown. If the target is edited meanwhile, it rebases the branch and asks
-    again.
+    First, the branch is rebased if its target was edited after its base. If both sides gave a value different
+    definitions, this is a conflict: the command shows it, applies nothing, and ends with the exit code 1. `rebaser
+    resolve` settles conflicts. If there are none, the command shows the changes and asks for confirmation. It applies
+    exactly the changes that it has shown. If the target is edited in the meantime, the command rebases the branch and
+    asks again.
 
-    The command waits until the derived values of the branch are up to date. They are not applied: the target computes
-    its own. Then the branch is closed, unless it was edited meanwhile, or --keep is given. To undo an apply, use
-    `rebaser revert`. With --at, the branch is applied as it was at a position, and is not rebased.
+    The command waits until the derived values of the branch are up to date. They are not applied, because the target
+    computes its own. After the apply, the branch is closed, unless it was edited in the meantime or --keep is given. To
+    undo an apply, use `rebaser revert`. With --at, the branch is applied as it was at a position, and is not rebased.
 
     With --check, nothing is applied if a value is an error in the branch, but not in the target. The check reads all
-    values of both change sets. Together with --strict, it is exact, because the target becomes equal to the branch.
+    values of both change sets. With --strict, it is exact, because the target then becomes equal to the branch.
     """
     if check and allow_stale:
         raise usage_error("needs derived values that are up to date: leave out --allow-stale", "--check")
@@ -151,8 +151,8 @@ class _Apply:
         raise refused(self.refused, self.info, self.target)
 
     def _attempt(self, nats: str, prefix: str) -> int | None:
-        """Rebase the branch, show its changes, ask for confirmation, and apply it. Return the exit code; None if the
-        target was edited meanwhile."""
+        """Rebase the branch, show its changes, ask for confirmation, and apply it. Return the exit code, or None if the
+        target was edited in the meantime."""
         from rebaser.cli.runner import run_async
         from rebaser_client import RequestConflicts
 
@@ -164,7 +164,7 @@ class _Apply:
         if self.found is None or not self.found.changes:
             console.note(nothing_to_apply(self.info))
             return 0
-        # Ask while no event loop runs: otherwise, the prompt would need a thread, where Ctrl-C does not end it.
+        # Ask while no event loop is running. Otherwise, the prompt would need a thread, in which Ctrl-C cannot end it.
         if not self.yes and not typer.confirm(f"apply this to {self.target}?", err=True):
             raise CommandFailed("not confirmed: nothing was applied")
         code = run_async(partial(self._apply, nats, prefix))
@@ -209,7 +209,7 @@ class _Apply:
             show_changes(self.found, self.json)
 
     async def _rebase(self, client: "RebaserClient") -> None:
-        """Rebase the branch, unless it was closed meanwhile. The steps after this one report a closed branch."""
+        """Rebase the branch, unless it was closed in the meantime. A later step reports that the branch is closed."""
         from rebaser_client import RequestRejected
 
         workspace, name = self.key.workspace, self.key.change_set

@@ -16,7 +16,7 @@ STYLES = {1: "red", 2: "green"}
 
 
 def show_changes(found: "BranchDiff", json: bool) -> None:
-    """Show the changes that the branch would make in its target."""
+    """Show the changes that the branch would make to its target."""
     from rebaser.cli.output.change_format import definition_text
 
     info = found.info
@@ -78,7 +78,7 @@ def show_errors(found: "NewErrors", json: bool) -> None:
 def show_success(
     info: "BranchInfo", target: str, response: "EnqueueUpdatesResponse", *, keep: bool, json: bool
 ) -> None:
-    """Show the commit that applied the branch. `keep` tells whether the branch stays open."""
+    """Show the commit that applied the branch. `keep` says whether the branch stays open."""
     from rebaser_core.response import Success
 
     status = response.status
@@ -99,7 +99,7 @@ def show_success(
     console.write_line(
         f"{target}: commit {status.commit}: {updates} from {info.change_set}@{info.sequence} (request {response.id})"
     )
-    console.note(f"to take this back: rebaser revert {info.workspace} {target} {status.commit}")
+    console.note(f"to revert this: rebaser revert {info.workspace} {target} {status.commit}")
     if not keep:
         reopen = f"rebaser reopen {info.workspace} {info.change_set}"
         console.note(f"{info.change_set} is closed now, unless it was edited meanwhile; to edit it again: {reopen}")

@@ -1,4 +1,4 @@
-"""`rebaser branch`: creates a change set from another one."""
+"""`rebaser branch`: creates a change set as a copy of another one."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,7 +50,7 @@ def branch(
     closed: Annotated[
         bool,
         typer.Option(
-            "--closed", help="Close NAME at once: it refuses edits, and so preserves this state of the parent."
+            "--closed", help="Close NAME at once: it then refuses edits, which preserves this state of the parent."
         ),
     ] = False,
     follow: Annotated[
@@ -74,9 +74,9 @@ def branch(
 
     The time that this takes does not depend on the number of values. Without --from, the parent is main.
 
-    A branch follows its target: after a server has loaded the branch, or decided requests to it, it also rebases the
-    branch, as `rebaser rebase` does. This brings newer edits of the target into the branch. If a value was edited on
-    both sides, that is a conflict. An unused branch stays as it is until its next request. With --follow manual, only
+    A branch follows its target: after a server has loaded the branch or decided requests to it, the server also rebases
+    the branch, like `rebaser rebase`. This brings newer edits of the target into the branch. If a value was edited on
+    both sides, this is a conflict. An unused branch stays as it is until its next request. With --follow manual, only
     `rebaser rebase` and `rebaser apply` bring in the edits of the target.
     """
     from rebaser.cli.connect import connect_client
@@ -120,7 +120,7 @@ def branch(
 
 
 def checked_follow(text: str) -> "Follow":
-    """Return `text` if it is a value of `--follow`; otherwise, raise a usage error."""
+    """Return `text` if it is a valid value of `--follow`. Otherwise, raise a usage error."""
     from rebaser.cli.errors import usage_error
 
     if text not in ("auto", "manual"):

@@ -26,8 +26,8 @@ def branches(
     """List change sets, with their bases and the number of values that each changed.
 
     The base is shown as TARGET@POSITION: the branch contains the edits of the target up to this position. A branch is
-    behind if the target was edited after its base. A value that was edited back to its definition at the base may still
-    count as changed. The base of an applied branch is the commit with which the target applied it.
+    behind if the target was edited after its base. A value that was changed back to its definition at the base may
+    still count as changed. The base of an applied branch is the commit in which the target applied the branch.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async

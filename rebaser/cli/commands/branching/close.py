@@ -36,7 +36,9 @@ def close(
     *,
     applied: Annotated[
         bool,
-        typer.Option("--applied", help="Mark it as applied, not as abandoned, because its target has its changes."),
+        typer.Option(
+            "--applied", help="Mark it as applied, not as abandoned, because its target contains its changes."
+        ),
     ] = False,
     author: Author = "",
     message: Message = "",
@@ -72,7 +74,7 @@ def reopen(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Make a closed change set accept edits again, or bring a deleted one back."""
+    """Make a closed change set accept edits again, or restore a deleted one."""
     key = checked_key(workspace, change_set)
 
     async def mark(client: "RebaserClient") -> "EnqueueUpdatesResponse":
@@ -92,8 +94,8 @@ def send_mark(
     *,
     json: bool,
 ) -> int:
-    """Call `mark` with a client for NATS at `place` (URL and prefix), and print the new state of the change set `key`:
-    the text `shown`, or `state` as JSON. Return the exit code.
+    """Call `mark` with a client connected to `place` (NATS URL and prefix). Then print the new state of the change set
+    `key`, as the text `shown` or as the JSON object `state`. Return the exit code.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rebaser_client.log.changes import Definition
 
 STYLES = {1: "dim", 2: "red", 3: "green"}
-COMMANDS = 3  # maximum number of conflicts for which the commands that settle them are shown
+COMMANDS = 3  # maximum number of conflicts for which commands that settle them are shown
 
 
 def conflicts(
@@ -36,8 +36,8 @@ def conflicts(
     """Show the values that a branch and its target defined differently, and the commands that settle these conflicts.
 
     Each line has an id, the definition that both sides replaced, the definition in the target, and the definition in
-    the branch; - means that the value does not exist there. The command shows the conflicts that rebases have recorded.
-    It does not consider edits of the target after the last rebase. With --json, it prints one object per line.
+    the branch; - means that the value does not exist there. The command shows the conflicts that rebases have recorded,
+    and ignores edits of the target after the last rebase. With --json, it prints one object per line.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.options import checked_position
@@ -112,6 +112,7 @@ def conflict_json(id_: str, base: "Definition | None", sides: "Mapping[str, Defi
 
 
 def resolve_commands(info: "BranchInfo", id_: str) -> list[str]:
-    """Return the commands that settle a conflict: one takes the target's definition, the other the branch's."""
+    """Return two commands that settle a conflict: one takes the target's definition, and the other takes the
+    branch's."""
     command = f"rebaser resolve {info.workspace} {info.change_set} {shlex.quote(id_)} --take"
     return [f"{command} {info.target}", f"{command} {info.change_set}"]

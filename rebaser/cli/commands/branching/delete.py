@@ -1,4 +1,4 @@
-"""`rebaser delete`: deletes a change set, which can be brought back as long as its history is kept."""
+"""`rebaser delete`: deletes a change set, which can be restored as long as its history is kept."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -41,8 +41,8 @@ def delete(
 ) -> int:
     """Delete a change set: it loses its values, and refuses all requests.
 
-    Change sets that were created from it keep their values. As long as the history is kept, `rebaser reopen` brings the
-    change set back. Its name can be used for a new change set.
+    Change sets that were created from it keep their values. As long as the history is kept, `rebaser reopen` restores
+    the change set. Its name can be used for a new change set.
     """
     key = checked_key(workspace, change_set)
     if not yes:

@@ -1,4 +1,4 @@
-"""`rebaser protect`: makes a change set refuse edits, so that only applied branches change it."""
+"""`rebaser protect`: makes a change set refuse edits, so that it changes only when a branch is applied to it."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,7 +36,7 @@ def protect(
 ) -> int:
     """Make a change set refuse edits and reverts. It then changes only when a branch is applied to it.
 
-    This is not access control: everyone who may send requests can also end the protection.
+    This is not access control: anyone who may send requests can also end the protection.
     """
     key = checked_key(workspace, change_set)
 

@@ -1,4 +1,4 @@
-"""`rebaser rebase`: brings the changes of a branch's target into the branch."""
+"""`rebaser rebase`: brings newer edits of a branch's target into the branch."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,7 +40,7 @@ def rebase(
     onto: Annotated[
         str | None,
         typer.Option(
-            metavar="CS", help="Make CS the target of the branch. CS must be the target of the present target."
+            metavar="CS", help="Make CS the target of the branch. CS must be the target of the current target."
         ),
     ] = None,
     author: Author = "",
@@ -52,13 +52,13 @@ def rebase(
 ) -> int:
     """Bring newer edits of the target into a branch.
 
-    These are all edits since the branch was created or last rebased. The edits of the branch are kept. If a value was
-    edited on both sides, to different definitions, the branch keeps its own, and the conflict is recorded: `rebaser
-    conflicts` shows it, and `rebaser resolve` settles it. The branch can be edited meanwhile, and its derived values
-    are computed, but it cannot be applied. Conflicts do not make this command fail: the exit code is 0.
+    These are all edits since the branch was created or last rebased. The edits of the branch are kept. If both sides
+    gave a value different definitions, the branch keeps its own, and the conflict is recorded: `rebaser conflicts`
+    shows it, and `rebaser resolve` settles it. Until then, the branch can be edited, and its derived values are
+    computed, but it cannot be applied. Conflicts do not make this command fail: the exit code is 0.
 
     `rebaser apply` also rebases the branch. Unless the branch was created with --follow manual, a server rebases it
-    after loading it and after requests to it. At any other time, use this command to bring the branch up to date.
+    after loading it and after requests to it. In all other cases, use this command to bring the branch up to date.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async
@@ -96,7 +96,7 @@ def rebase(
 
 
 def checked_strategy(text: str) -> "StrategyName":
-    """Return `text` if it is a value of `--strategy`; otherwise, raise a usage error."""
+    """Return `text` if it is a valid value of `--strategy`. Otherwise, raise a usage error."""
     from rebaser.cli.errors import usage_error
 
     if text not in ("record", "ours", "theirs"):

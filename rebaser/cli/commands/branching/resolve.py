@@ -1,7 +1,7 @@
 """`rebaser resolve`: settles conflicts of a branch with its target.
 
-Invariant: the command settles only conflicts that it has read. The request is refused if one of the values was edited,
-or came into conflict again, after that.
+Invariant: the command settles only conflicts that it has read. If one of the values was then edited or came into
+conflict again, the request is refused.
 """
 
 from dataclasses import dataclass
@@ -59,11 +59,11 @@ def resolve(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Settle conflicts of a branch with its target: take the definition of one side, or give a new one.
+    """Settle conflicts of a branch with its target: take the definition of one side, or a new one.
 
-    `rebaser conflicts` shows the conflicts. Settling a conflict is an edit of the branch; its target stays as it is
-    until the branch is applied. Either all named conflicts are settled, or none. If one of the values was edited
-    meanwhile, none is settled, and the exit code is 1.
+    `rebaser conflicts` shows the conflicts. Settling a conflict edits only the branch; the target does not change until
+    the branch is applied. Either all of the given conflicts are settled, or none. If one of the values was edited in
+    the meantime, none is settled, and the exit code is 1.
     """
     key = checked_key(workspace, branch)
     if bool(ids) == all_:

@@ -1,1 +1,1 @@
-"""The commands that show the history of a change set, and those that revert edits."""
+"""The commands that show the history of a change set or revert edits."""

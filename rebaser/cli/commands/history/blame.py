@@ -24,9 +24,9 @@ def blame(
 ) -> int:
     """Show who last defined values: the commit, its time (UTC), the author and the request.
 
-    For a derived value, this is the commit that defined its formula, not the one with its newest result. The position
-    of the commit is shown even if the log no longer contains the commit; (unknown) means that servers kept no history
-    when the value was defined. The exit code is 1 if an id does not exist.
+    For a derived value, this is the commit that defined its formula, not the commit with its newest result. The
+    commit's position is shown even if the log no longer contains the commit; (unknown) means that servers kept no
+    history when the value was defined. The exit code is 1 if an id does not exist.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async

@@ -42,13 +42,13 @@ def diff(
     """Show what a branch changed, or how two positions of a change set, or two change sets, differ.
 
     With one change set and no position, it shows what this branch changed since its base. If the target also edited one
-    of these values, the present definition in the target is shown; "landed" means that it equals the definition in the
-    branch. With --derived, it also shows the derived values that the edits of the branch changed, at the base and in
-    the branch.
+    of these values, its current definition in the target is shown; "landed" means that this equals the definition in
+    the branch. With --derived, it also shows the derived values that the edits of the branch changed, at the base and
+    in the branch.
 
     Each line has an id, and its value or formula on the first side and on the second; - means that the value does not
-    exist there. Derived values are compared by their formulas; with --derived, also by their results. With --json, it
-    prints one object per line.
+    exist there. Derived values are compared by their formulas and, with --derived, also by their results. With --json,
+    it prints one object per line.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async

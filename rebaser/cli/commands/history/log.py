@@ -78,7 +78,7 @@ def log(
 class _Row:
     """A line of output: the commit `entry`, or `count` commits without requests, of which `entry` is the newest.
 
-    `oldest` is the log sequence of the oldest of these commits. It is 0 if the line is for a single commit.
+    `oldest` is the log sequence of the oldest of these commits, or 0 if the line is for a single commit.
     """
 
     entry: "LogEntry"
@@ -109,8 +109,8 @@ def _say_rest(key: "ChangeSetKey", query: "_Query", id_: str | None, all_: bool)
 
 @dataclass(slots=True)
 class _Query:
-    """Collects the rows of the output. `rest` is the position of the newest commit that is not shown; None if all are
-    shown."""
+    """Collects the rows of the output. `rest` is the position of the newest commit that is not shown, or None if all
+    commits are shown."""
 
     key: "ChangeSetKey"
     at: "At | None"

@@ -1,4 +1,4 @@
-"""`rebaser revert`: takes back the edits of commits."""
+"""`rebaser revert`: reverts the edits of commits."""
 
 import re
 from contextlib import aclosing
@@ -43,13 +43,13 @@ def revert(
     *,
     to: Annotated[
         str | None,
-        typer.Option(metavar="P", help="Take back all edits after this position: a log sequence, an age or a time."),
+        typer.Option(metavar="P", help="Revert all edits after this position: a log sequence, an age or a time."),
     ] = None,
     request: Annotated[
-        str | None, typer.Option(metavar="ID", help="Take back only the edits of this request in the commit P.")
+        str | None, typer.Option(metavar="ID", help="Revert only the edits of this request in the commit P.")
     ] = None,
     of: Annotated[
-        str | None, typer.Option(metavar="CS", help="Take back commits of CS, the target of the branch, in the branch.")
+        str | None, typer.Option(metavar="CS", help="Revert commits of CS, the target of the branch, in the branch.")
     ] = None,
     author: Author = "",
     message: Message = "",
@@ -58,14 +58,14 @@ def revert(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Take back the edits of commits: each edited value gets the definition that it had before them.
+    """Revert the edits of commits: each edited value gets the definition that it had before them.
 
     A revert is an edit like any other, and can itself be reverted. If one of the values has been edited again since,
-    nothing is taken back. The command then shows the definition after the commits (base), the current definition (ours)
+    nothing is reverted. The command then shows the definition after the commits (base), the current definition (ours)
     and the definition that the revert would restore (theirs), and the exit code is 1.
 
-    With --of, a branch takes back commits of its target that are not newer than its base. To correct the target, which
-    may be protected, apply the branch afterwards.
+    With --of, commits of the target that are not newer than the base of the branch are reverted in the branch. To
+    correct the target, which may be protected, apply the branch afterwards.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async
@@ -84,7 +84,7 @@ def revert(
             raise usage_error("cannot be combined with --of; name the commits of the target instead", "--to")
     done: list[EnqueueUpdatesResponse | RequestConflicts] = []
     sources: list[Source | None] = []
-    nothing = CommandFailed(f"there is no commit after {key.change_set}@{to}: nothing to take back")
+    nothing = CommandFailed(f"there is no commit after {key.change_set}@{to}: nothing to revert")
 
     async def run() -> None:
         async with connect_client(nats, prefix) as client:
@@ -107,9 +107,7 @@ def revert(
     (result,) = done
     if isinstance(result, RequestConflicts):
         show_conflicts(result, json)
-        raise CommandFailed(
-            f"nothing was taken back: {result.message}; take back the newer edits first, or edit the values"
-        )
+        raise CommandFailed(f"nothing was reverted: {result.message}; revert the newer edits first, or edit the values")
     show_success(result, json)
     if sources and not json:
         show_way_on(key, sources[0])
@@ -117,24 +115,25 @@ def revert(
 
 
 def refused(error: "RequestRejected", key: "ChangeSetKey", commits: str, of: str | None) -> CommandFailed:
-    """Return an error that says why nothing was taken back, and what to do."""
+    """Return an error that says why nothing was reverted, and what to do."""
     workspace, name = key.workspace, key.change_set
     advice = {
-        "before_creation": "to take back commits of the target of a branch, name the target with --of",
-        "protected": f"take them back in a branch, and apply it: `rebaser branch {workspace} NAME --from {name}`, "
+        "before_creation": "to revert commits of a branch's target in the branch, specify the target with --of",
+        "protected": f"revert them in a branch, and apply it: `rebaser branch {workspace} NAME --from {name}`, "
         f"`rebaser revert {workspace} NAME {commits} --of {name}`, `rebaser apply {workspace} NAME`",
-        "moved": f"create another branch from {of}, and take them back there",
+        "moved": f"create another branch from {of}, and revert them there",
         "purged": f"`rebaser status {workspace} {of or name}` shows how far back its history reaches",
         "no_such_position": f"`rebaser log {workspace} {of or name}` shows the commits",
         "no_such_request": f"`rebaser show {workspace} {of or name}@{commits}` shows the requests of the commit",
     }
-    return refusal("nothing was taken back", error, key, advice)
+    return refusal("nothing was reverted", error, key, advice)
 
 
 def _range(commits: str | None, to: str | None) -> tuple[int, int]:
-    """Return the log sequences of the first and the last commit that `commits` names; zeros if `to` is given."""
+    """Return the log sequences of the first and the last commit in the range `commits`, or two zeros if `to` is
+    given."""
     if (commits is None) == (to is None):
-        raise usage_error("give the commits to take back (1234 or 1234..1240), or --to and a position")
+        raise usage_error("specify the commits to revert (1234 or 1234..1240), or --to and a position")
     if commits is None:
         return 0, 0
     matched = _RANGE.fullmatch(commits)
@@ -153,8 +152,8 @@ def _position(to: str | None, name: str) -> "At | None":
 
 
 async def _behind(client: "RebaserClient", key: "ChangeSetKey", position: "At") -> tuple[int, int]:
-    """Return the range of the commits after `position`. It begins at the log sequence after the newest commit at
-    `position`, and ends at the log sequence of the newest commit."""
+    """Return the first and the last log sequence of the commits after `position`: the sequence after the newest commit
+    at `position`, and the sequence of the newest commit."""
     ends = []
     for at in (position, None):
         async with aclosing(client.log(key.workspace, key.change_set, at=at)) as entries:
@@ -164,7 +163,7 @@ async def _behind(client: "RebaserClient", key: "ChangeSetKey", position: "At") 
 
 
 async def _source(client: "RebaserClient", key: "ChangeSetKey", commit: int) -> "Source | None":
-    """Return the branch that `commit` applied; None if the commit did not apply a branch."""
+    """Return the branch that `commit` applied, or None if the commit did not apply a branch."""
     async with aclosing(client.log(key.workspace, key.change_set, at=commit)) as entries:
         entry = await anext(aiter(entries), None)
     return entry.commit.source if entry is not None and entry.kind == "rebase" else None
@@ -193,7 +192,7 @@ def show_way_on(key: "ChangeSetKey", source: "Source | None") -> None:
 
 
 def show_conflicts(error: "RequestConflicts", json: bool) -> None:
-    """Show the values that have been edited again, so that nothing could be taken back."""
+    """Show the values that have been edited again, which is why nothing was reverted."""
     from rebaser.cli.output.change_format import definition_json, definition_text
 
     sides = [(one.id, one.sides) for one in error.conflicts if one.sides is not None]

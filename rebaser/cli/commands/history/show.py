@@ -27,7 +27,8 @@ def show(
 
     It shows the newest commit at or before the position; by default, the newest commit. For an update of derived
     values, it shows the results. If stdout is not a terminal, each line has the request, the id, and the definitions
-    before and after, separated by tabs; - means that the value did not exist. With --json, it prints one object.
+    before and after the commit, separated by tabs; - means that the value did not exist. With --json, it prints one
+    object.
     """
     from rebaser.cli.runner import run_async
 

@@ -1,7 +1,7 @@
-"""`rebaser undo` and `rebaser redo`: take back the user's newest request, or newest undo.
+"""`rebaser undo` and `rebaser redo`: revert the user's newest request or newest undo.
 
-Invariant: unless `--yes` is given, the request is shown before it is taken back. Exactly that request is taken back,
-even if the user has sent a newer request meanwhile.
+Invariant: unless `--yes` is given, the request is shown before it is reverted. Exactly this request is reverted, even
+if the user has sent a newer request in the meantime.
 """
 
 import sys
@@ -49,12 +49,12 @@ def undo(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Take back your newest request: each value it edited gets its earlier definition back.
+    """Undo your newest request: each value that it edited gets its earlier definition again.
 
-    Your requests are those of the given author or, without --author, those that name no author. The command shows the
-    request and asks for confirmation. It skips reverts, and requests that were reverted already, so the next undo takes
-    back an earlier request. `rebaser redo` takes an undo back. If one of the values has been edited again since,
-    nothing is taken back; the command shows the conflicts as `rebaser revert` does, and the exit code is 1.
+    Your requests are those of the given author or, without --author, those without an author. The command shows the
+    request and asks for confirmation. It skips reverts, and requests that have already been reverted, so the next undo
+    reverts an earlier request. `rebaser redo` reverts an undo. If one of the values has been edited again since,
+    nothing is reverted; the command shows the conflicts like `rebaser revert`, and the exit code is 1.
     """
     return _TakeBack("undo", checked_key(workspace, change_set), yes, author, message, timeout, json).run(nats, prefix)
 
@@ -71,9 +71,9 @@ def redo(
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
 ) -> int:
-    """Take back your newest undo: the request that it took back is applied again.
+    """Revert your newest undo: the request that it reverted is applied again.
 
-    Your undos are those of the given author or, without --author, those that name no author. The command shows the undo
+    Your undos are those of the given author or, without --author, those without an author. The command shows the undo
     and asks for confirmation. Once you have sent another edit, there is nothing to redo.
     """
     return _TakeBack("redo", checked_key(workspace, change_set), yes, author, message, timeout, json).run(nats, prefix)
@@ -99,16 +99,16 @@ class _TakeBack:
         if not self.yes and not sys.stdin.isatty():
             raise usage_error(f"add --yes to {self.verb} without confirmation, because stdin is not a terminal")
         code = run_async(partial(self._find, nats, prefix))
-        # Ask while no event loop runs: otherwise, the prompt would need a thread, where Ctrl-C does not end it.
-        if not code and not self.yes and not typer.confirm("take it back?", err=True):
-            raise CommandFailed("not confirmed: nothing was taken back")
+        # Ask while no event loop is running. Otherwise, the prompt would need a thread, in which Ctrl-C cannot end it.
+        if not code and not self.yes and not typer.confirm("revert this request?", err=True):
+            raise CommandFailed("not confirmed: nothing was reverted")
         code = code or run_async(partial(self._take_back, nats, prefix))
         if code:
             return code
         if self.conflicts is not None:
             show_conflicts(self.conflicts, self.json)
             raise CommandFailed(
-                f"nothing was taken back: {self.conflicts.message}; take back the newer edits first, or edit the values"
+                f"nothing was reverted: {self.conflicts.message}; revert the newer edits first, or edit the values"
             )
         assert self.response is not None  # noqa: S101 - `_take_back` sets it or raises
         show_success(self.response, self.json)
@@ -118,7 +118,7 @@ class _TakeBack:
         return 0
 
     async def _find(self, nats: str, prefix: str) -> None:
-        """Find the request to take back. Show it if the user must confirm it, or if stdout is a terminal."""
+        """Find the request to revert. Show it if the user must confirm it, or if stdout is a terminal."""
         from rebaser.cli.connect import connect_client
 
         async with connect_client(nats, prefix) as client:
@@ -131,13 +131,13 @@ class _TakeBack:
                 await self._show(client, self.step)
 
     async def _refuse_closed(self, client: "RebaserClient") -> None:
-        """Fail if the change set is closed. Otherwise, the server would refuse the request after the user has confirmed
-        it."""
+        """Raise `CommandFailed` if the change set is closed. Otherwise, the server would refuse the request only after
+        the user has confirmed it."""
         info = await client.branch(self.key.workspace, self.key.change_set)
         if info is not None and info.status not in ("open", "deleted"):
             name = f"{self.key.workspace}/{self.key.change_set}"
             reopen = f"`rebaser reopen {self.key.workspace} {self.key.change_set}` opens it again"
-            raise CommandFailed(f"nothing was taken back: {name} is closed; {reopen}")
+            raise CommandFailed(f"nothing was reverted: {name} is closed; {reopen}")
 
     async def _take_back(self, nats: str, prefix: str) -> None:
         from rebaser.cli.commands.history.revert import refused

@@ -1,7 +1,7 @@
 """`rebaser dlq`: lists dead letters, shows them, sends them again (redrives them) or drops them.
 
-Invariant: without --yes, redrive and drop ask for confirmation if they apply to more than one dead letter. Both print
-the number of dead letters that they have handled.
+Invariant: without --yes, `redrive` and `drop` ask for confirmation if they apply to more than one dead letter. Both
+print the number of dead letters that they have processed.
 """
 
 import sys
@@ -57,7 +57,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 
 @dataclass(frozen=True, slots=True)
 class LetterSelection:
-    """Selects the dead letters that a command applies to. A field that is None matches all."""
+    """Selects the dead letters to which a command applies. A field that is None matches all dead letters."""
 
     workspace: str | None
     change_set: str | None
@@ -165,7 +165,7 @@ def show(
 ) -> int:
     """Show dead letters in full.
 
-    It prints the reason, the headers, and as much of the request as can be read.
+    It prints the reason, the headers, and the readable part of the request.
     """
     selection = LetterSelection(workspace, change_set, code, id_)
     selection.check()
@@ -229,11 +229,11 @@ def redrive(
 ) -> int:
     """Send dead requests again.
 
-    Each request goes to the end of the queue of its change set, and keeps its id. A request that fails again comes back
-    as a dead letter with a higher redrive count.
+    Each request keeps its id and goes to the end of the queue of its change set. A request that fails again becomes a
+    dead letter again, with a higher redrive count.
 
-    A request with the code request_id_reused comes back as long as its id is remembered. To apply it at once, send its
-    updates with a new id and drop the dead letter.
+    A request with the code request_id_reused fails again as long as its id is remembered. To apply its updates
+    immediately, send them with a new id and drop the dead letter.
     """
     action = BulkAction("redrive", "redriven", LetterSelection(workspace, change_set, code, id_), yes, json)
     action.check(all_)
@@ -282,7 +282,7 @@ async def _drop(box: "DeadLetterBox", letter: "DeadLetter") -> bool:
 
 @dataclass(slots=True)
 class BulkAction:
-    """Performs an action on the dead letters of a selection, one after the other, until one fails."""
+    """Performs an action on the selected dead letters, one after the other, and stops at the first failure."""
 
     verb: str  # such as "drop"
     done_verb: str  # such as "dropped"
@@ -316,8 +316,8 @@ class BulkAction:
         self.letters = await self.selection.find(box)
 
     def _confirm(self) -> None:
-        """Ask for confirmation. No event loop may run: otherwise, the prompt would need a thread, where Ctrl-C does not
-        end it."""
+        """Ask for confirmation. No event loop may be running. Otherwise, the prompt would need a thread, in which
+        Ctrl-C cannot end it."""
         if not sys.stdin.isatty():
             raise usage_error(f"{self.matched:,} dead letters match; add --yes to {self.verb} all of them")
         if not typer.confirm(f"{self.verb} {self.matched:,} dead letters?", err=True):

@@ -48,20 +48,20 @@ def doctor(
     """Check the installation, or the log of a change set.
 
     Without WS and CS, check Python, package versions, disk, Java, Spark, NATS, the clock, streams, servers and
-    permissions. The exit code is 1 if a check fails. Missing permissions are listed for clients and for servers;
-    missing permissions that only servers need are a warning. Permissions to purge, take tasks, unpin and publish
-    progress are not checked, because a check would carry out these operations.
+    permissions. The exit code is 1 if a check fails. Missing permissions are listed for clients and for servers; a
+    missing permission that only servers need is a warning. Permissions to purge, take tasks, unpin and publish progress
+    are not checked, because checking them would mean carrying out these operations.
 
     With WS and CS, check the log of that change set. Without --repair, the exit code is 1 if the log is damaged. With
     --repair, show what a repair would do and lose; with --repair --yes, repair it. A repair starts from the newest
     readable checkpoint, carries over the readable commits after the damage, and asks servers to compute all derived
-    values again. Servers may keep running: if one writes to the log during the repair, nothing is changed and the
+    values again. Servers may keep running: if a server writes to the log during the repair, nothing is changed, and the
     command can be run again.
     """
     from rebaser.cli import logs
     from rebaser.cli.runner import run_async
 
-    logs.configure("error", "console")  # the repair runs code of the server, which logs through structlog
+    logs.configure("error", "console")  # the repair runs server code, which logs through structlog
     if workspace is None and not (repair or yes or save):
         from rebaser.cli.commands.maintenance.doctor_installation import check_installation
 
@@ -85,8 +85,8 @@ def doctor(
 class DoctorRun:
     """One run of the command on one change set.
 
-    `blobs` is the URL of the blob store, None for NATS. `saved` contains the paths of the files that were written.
-    `repaired` is the log sequence of the repair commit, 0 if there is none.
+    `blobs` is the URL of the blob store, or None if NATS is the blob store. `saved` contains the paths of the files
+    that were written. `repaired` is the log sequence of the repair commit, or 0 if nothing was repaired.
     """
 
     key: "ChangeSetKey"

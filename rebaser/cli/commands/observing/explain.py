@@ -80,7 +80,8 @@ def _object(explanation: "Explanation") -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return facts as JSON, with camelCase names. The functions of servers are left out, because there are many."""
+    """Return facts as JSON, with camelCase names. The functions of servers are omitted, because there are many of
+    them."""
     if isinstance(value, dict):
         return {_camel(name): _plain(one) for name, one in value.items() if name != "functions"}
     return [_plain(one) for one in value] if isinstance(value, (list, tuple)) else value

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rebaser_core.state.tally import Tally
 
 DEFAULT_LIMIT = 100  # default maximum number of change sets in a table
-NEARLY_FULL = 90.0  # percent of a stream's limit; `status` warns once a stream uses this much
+NEARLY_FULL = 90.0  # percentage of a stream's size limit from which `status` warns
 
 
 def status(
@@ -113,8 +113,9 @@ class ChangeSetPage:
 class StatusQuery:
     """Collects the data that `status` shows.
 
-    `total` is the number of all change sets, including those not shown. `values` has a tally for each change set that
-    is shown."""
+    `total` is the number of all change sets, including those that are not shown. `values` contains a tally for each
+    change set that is shown.
+    """
 
     page: ChangeSetPage
     count_values: bool
@@ -150,7 +151,7 @@ class StatusQuery:
                 self.values[key] = await to_thread.run_sync(tally, await client.state(*key))
 
     def remainder(self) -> str:
-        """Return a hint on how to see the other change sets; empty if all are shown."""
+        """Return a hint on how to see the other change sets, or an empty text if all are shown."""
         shown = self.overview.change_sets
         if len(shown) == self.total:
             return ""
@@ -190,9 +191,9 @@ def _values_object(tally: "Tally | None") -> dict[str, Any]:
 
 
 def server_object(server: "ServerInfo") -> dict[str, Any]:
-    """Return a server as an object, without its updates, its functions, and its report on a change set.
+    """Return a server as a JSON object, without its updates, its functions, and its report on a change set.
 
-    The updates are shown with their change sets, the functions by `rebaser functions --servers`.
+    The updates are shown with their change sets, and the functions by `rebaser functions --servers`.
     """
     return {
         name: value
@@ -275,8 +276,7 @@ def _note_problems(overview: "Overview") -> None:
 
 
 def _show_streams(streams: list["StreamStatus"]) -> None:
-    """Show the streams as a table. Column `newest (payload)` has the sizes of the newest message and its payload;
-    `average` is the mean size."""
+    """Show the streams as a table. `newest (payload)` has the sizes of the newest message and of its payload."""
     console.table(
         ("stream", "storage", "messages", "size", "limit", "full", "average", "newest (payload)"),
         [
@@ -304,7 +304,7 @@ def _newest(stream: "StreamStatus") -> str:
 
 
 def _show_limits(streams: list["StreamStatus"]) -> None:
-    """Show the limits of streams, as NATS names them. An empty cell means no limit."""
+    """Show the limits of streams under their NATS names. An empty cell means that there is no limit."""
     console.table(
         ("stream", "retention", "discard", "max age", "limit", "per subject", "max message", "duplicate window"),
         [
@@ -327,7 +327,7 @@ def _show_limits(streams: list["StreamStatus"]) -> None:
 
 
 def _lasting(seconds: float) -> str:
-    """Return a configured duration in the largest unit that divides it; empty for 0."""
+    """Return a configured duration in the largest unit that divides it, or an empty text for 0."""
     for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds and seconds % size == 0:
             return f"{seconds / size:g} {unit}"
@@ -335,7 +335,7 @@ def _lasting(seconds: float) -> str:
 
 
 def _show_tasks(tasks: "TasksStatus") -> None:
-    """Show the number of tasks: pending tasks, which wait for an owner, and tasks in flight, which have an owner."""
+    """Show the numbers of pending tasks, which wait for an owner, and of tasks in flight, which have an owner."""
     console.table(
         ("pending", "in flight", "redelivered", "done up to", "waiting pulls", "ack wait"),
         [

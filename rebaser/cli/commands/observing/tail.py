@@ -58,11 +58,11 @@ def tail(
 ) -> int:
     """Show commits, waiting requests or dead letters.
 
-    By default, it shows the newest 10 messages and ends. A line has the stream sequence, the time (UTC), the change
+    By default, it shows the newest 10 messages and ends. Each line has the stream sequence, the time (UTC), the change
     set, the kind, the size of the message, and a summary. Values are never shown. With --json, it prints one object per
     line.
 
-    With --follow, lines of the kind progress, between the commits, show the progress of long updates of derived values.
+    With --follow, lines of the kind "progress" between the commits show the progress of long updates of derived values.
     """
     from rebaser.cli.runner import run_async
 

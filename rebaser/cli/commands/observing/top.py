@@ -43,12 +43,12 @@ def top(
 ) -> int:
     """Show the activity of servers and change sets, and update the view regularly.
 
-    It shows servers, and the change sets with something to do, every two seconds until q or Ctrl-C. A change set is
-    shown if requests wait in its queue, if commits arrive, if an update of its derived values is due or runs, or if it
-    has a task. The states, from the most urgent to the least: unreadable (its log cannot be read), waiting (requests,
-    and no commit since the last update), updating (a long update runs), due (an update has to run), busy (commits
-    arrive), owned (a server keeps it loaded). ERRORS is the number of values whose newest result is an error. OWNER is
-    the server that stored the newest commit of a change set with a task. No values are loaded, and nothing is changed.
+    It shows servers and active change sets, every two seconds until you press q or Ctrl-C. A change set is active if
+    requests wait in its queue, if commits arrive, if an update of its derived values is due or running, or if it has a
+    task. The states, from the most urgent to the least: unreadable (its log cannot be read), waiting (requests, and no
+    commit since the last update), updating (a long update runs), due (an update has to run), busy (commits arrive),
+    owned (a server keeps it loaded). ERRORS is the number of values whose newest result is an error. OWNER is the
+    server that stored the newest commit of a change set with a task. No values are loaded, and nothing is changed.
 
     Keys: q quits, s changes the order (urgency, queue, rate, name), w shows only change sets that wait or are due,
     arrows select a change set, Enter explains why it waits, Escape goes back.
@@ -123,7 +123,7 @@ def _write_tables(limit: int, view: "FleetView") -> None:
 
 
 def view_object(view: "FleetView", limit: int | None) -> dict[str, Any]:
-    """Return a view as JSON. Its change sets are sorted by urgency."""
+    """Return a view as a JSON object. Its change sets are sorted by urgency."""
     from rebaser.cli.commands.observing.status import server_object
     from rebaser.cli.output.change_format import time_json
     from rebaser.cli.output.top_view import TopScreen

@@ -1,6 +1,6 @@
 """The live screen of `rebaser top`.
 
-Invariant: when the command ends, for whatever reason, the terminal has its previous content, cursor and echo.
+Invariant: when the command ends, for whatever reason, the terminal's previous content, cursor and echo are restored.
 """
 
 import signal
@@ -45,9 +45,10 @@ class LiveTop:
         self._live: Live
 
     async def run(self) -> None:
-        """Show the screen until the user quits. Raises `RebaserError` if the first view cannot be read."""
+        """Show the screen until the user quits. Raise `RebaserError` if the first view cannot be read."""
         async with self._client.fleet(self._workspace) as fleet:
-            self._view = await fleet.look()  # read before the screen opens, so that an error stays visible
+            # Read the first view before the screen opens, so that an error stays visible.
+            self._view = await fleet.look()
             with ExitStack() as stack:
                 descriptor = stack.enter_context(keyboard())
                 self._live = stack.enter_context(
@@ -57,7 +58,7 @@ class LiveTop:
                     group.start_soon(self._resized)
                     if descriptor is not None:
                         group.start_soon(self._keys, descriptor, group)
-                    pause = min(1.0, self._interval)  # show the first rates soon: they need a second view
+                    pause = min(1.0, self._interval)  # show the first rates, which need a second view, soon
                     while True:
                         self._draw()
                         self._soon = anyio.Event()

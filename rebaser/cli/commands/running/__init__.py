@@ -1,4 +1,5 @@
-"""The commands that start servers, prepare an installation for them, demonstrate the system, or measure it under load.
+"""The commands that start servers, prepare an installation for servers, demonstrate the system, or measure it under
+load.
 
 `bench_load` generates the load of `bench`.
 """

@@ -41,8 +41,8 @@ def bench(
 
     It creates change sets, sends requests with one update each, and prints requests per second and the latency of
     answers: first until a request is applied, then until the derived total of the change set is up to date. Finally, it
-    reads logs and values back, and checks that every request was applied once and in order, and that every value is
-    correct. If one of these checks fails, the exit code is 1.
+    reads the logs and the values back, and checks that every request was applied once and in order, and that every
+    value is correct. If one of these checks fails, the exit code is 1.
     """
     from rebaser.cli.commands.running.bench_load import LoadPlan, run_load
     from rebaser.cli.options import checked_key

@@ -1,8 +1,8 @@
 """Generates the load of `rebaser bench`, and checks afterwards that no request was lost, duplicated or reordered.
 
-Every worker writes to its own counter. If the final value of a counter is correct, the requests of that worker were
-applied in order. The log shows whether each request was applied exactly once. No request is sent after the time limit,
-and every wait has a timeout.
+Every worker writes to its own counter. If the final value of the counter is correct, the worker's last request was
+applied last. The log shows whether each request was applied exactly once. No request is sent after the time limit, and
+every wait has a timeout.
 """
 
 import math
@@ -31,9 +31,9 @@ REPLY_TIMEOUT = 60.0  # seconds
 class LoadPlan:
     """The load to generate, in two phases.
 
-    `requests` and `derived` are the numbers of requests in the first and the second phase, over all change sets.
-    `in_flight` is the number of concurrent requests to each change set in the first phase; in the second phase, it is
-    1. No request is sent after `seconds`.
+    `requests` and `derived` are the total numbers of requests in the first and in the second phase. `in_flight` is the
+    number of concurrent requests to each change set in the first phase; in the second phase, this number is 1. After
+    `seconds` seconds, no more requests are sent.
     """
 
     workspace: str
@@ -46,7 +46,7 @@ class LoadPlan:
 
 @dataclass(slots=True)
 class LoadPhase:
-    """The latencies of the requests of a phase, and the duration `elapsed` of the phase, in seconds."""
+    """The latencies of the requests in a phase, and the duration of the phase (`elapsed`), in seconds."""
 
     latencies: list[float] = field(default_factory=list)
     elapsed: float = 0.0
@@ -61,7 +61,7 @@ class LoadPhase:
         return self.count / self.elapsed if self.elapsed else 0.0
 
     def percentile(self, share: float) -> float:
-        """Return the latency that a fraction `share` of the requests did not exceed (nearest rank)."""
+        """Return the latency that the fraction `share` of the requests did not exceed (nearest rank)."""
         ordered = sorted(self.latencies)
         return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
@@ -74,8 +74,8 @@ class LoadPhase:
 
 @dataclass(slots=True)
 class LoadReport:
-    """The result of a load plan. `checked` is the number of requests that were looked up in the logs. `wrong` has a
-    line for each check that failed."""
+    """The result of a load plan. `checked` is the number of requests that were looked up in the logs. `wrong` contains
+    a line for each failed check."""
 
     plan: LoadPlan
     names: str
@@ -103,9 +103,9 @@ class LoadReport:
 class LoadedChangeSet:
     """One change set under load.
 
-    `counters` and `sent` map each worker to the value of its counter and to the ids of its requests. `decided` contains
-    the ids of the requests in the log up to the log sequence `read`, in the order of the log. `closing` is set after
-    the last request. Then `complete` is set as soon as `read` reaches `last_commit`.
+    `counters` maps each worker to the value of its counter, and `sent` maps each worker to the ids of its requests.
+    `decided` contains, in log order, the ids of the requests in the log up to the log sequence `read`. `closing`
+    becomes true after the last request. From then on, `complete` is set as soon as `read` reaches `last_commit`.
     """
 
     name: str
@@ -159,7 +159,8 @@ class LoadRun:
         return report
 
     async def _prepare(self, change_set: LoadedChangeSet, limiter: anyio.CapacityLimiter) -> None:
-        """Set the counters to 0 and derive their total. When this returns, the total is derived and Spark is warm."""
+        """Set the counters to 0 and derive their total. When this function returns, the total has been computed, and
+        Spark is warm."""
         ids = [f"counter/{worker}" for worker in range(self._plan.in_flight)]
         total = Derive("total", "sum", {"values": ids})
         change_set.counters = dict.fromkeys(range(self._plan.in_flight), 0)
@@ -206,7 +207,7 @@ class LoadRun:
     # -- the checks ----------------------------------------------------------------------------------------------------
 
     async def _follow(self, change_set: LoadedChangeSet, after: int) -> None:
-        """Read the log while it grows, because messages before a checkpoint may be purged later."""
+        """Read the log while it grows, because commits before a checkpoint may be purged later."""
         async for commit in self._client.watch(self._plan.workspace, change_set.name, after=after):
             change_set.decided.extend(decision.request_id for decision in commit.requests)
             change_set.record_read(commit.sequence)

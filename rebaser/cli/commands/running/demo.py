@@ -1,4 +1,4 @@
-"""`rebaser demo`: runs a tour of the whole system with real data, and leaves nothing running."""
+"""`rebaser demo`: runs a tour of the whole system with real data, and stops everything that it started."""
 
 from functools import partial
 from pathlib import Path
@@ -22,9 +22,9 @@ def demo(
     The demo starts nats-server, a server and Spark, and turns the Python distributions installed here into a graph of
     values: sizes and requirements are set, closures and totals are derived. Then it edits the graph: a package grows, a
     requirement is added, a cycle is made and removed. It tries out an edit on a branch, shows which derived values
-    change as a result, settles a conflict, applies the branch, and then undoes that. It compares every value with a
-    value that is computed directly from importlib.metadata; the exit code is 1 if any value differs. At the end, it
-    stops everything that it started.
+    change as a result, settles a conflict, applies the branch, and then undoes the apply. It compares every value with
+    one that is computed directly from importlib.metadata; the exit code is 1 if any value differs. At the end, it stops
+    everything that it started.
     """
     from rebaser.cli import logs
     from rebaser.cli.spark_prestart import prestarted_spark

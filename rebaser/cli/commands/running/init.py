@@ -1,4 +1,4 @@
-"""`rebaser init`: creates and updates the streams, so that servers need no permission to do so."""
+"""`rebaser init`: creates and updates the streams, so that servers do not need the permission to do this."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,10 +27,10 @@ def init(
 ) -> int:
     """Create the streams and their consumers, or update them, and end.
 
-    Use this command in installations whose servers have no permission to do that, and run with --no-create-streams. Run
-    it with the settings of the servers: before the first server starts, before each upgrade, and after each change of a
-    setting of streams. It does not touch streams and consumers that agree with the settings. With --check, the exit
-    code is 1 if there is anything to do.
+    Use this command in installations whose servers do not have the permission to do this, and run with
+    --no-create-streams. Run it with the same settings as the servers: before the first server starts, before each
+    upgrade, and after each change to a stream setting. Streams and consumers that match the settings stay unchanged.
+    With --check, the exit code is 1 if there is anything to do.
     """
     from rebaser.cli import logs
     from rebaser.cli.runner import run_async
@@ -69,7 +69,8 @@ def init(
 
 
 async def _init(settings: "Settings", *, check: bool) -> "list[Part]":
-    """Create or update all streams and consumers, unless `check` is true. Return their previous states."""
+    """Create or update all streams and consumers, unless `check` is true. Return the state in which each of them was
+    before."""
     import time
 
     from rebaser_client.admin.provisioning import ensure_topology, examine_topology
@@ -86,9 +87,9 @@ async def _init(settings: "Settings", *, check: bool) -> "list[Part]":
         missing = [part.stream for part in parts if not part.exists and not part.consumer]
         if check:
             return parts
-        # A server that is running while a stream is missing has used that stream, and may still send acks and deletes
-        # for its messages. The last sequence of the stream is unknown here, so the new stream starts at a number that
-        # no stream reaches.
+        # A server that is running although a stream is missing has used the stream before, and may still send acks and
+        # deletions for its messages. The stream's last sequence is unknown here, so the new stream starts at a sequence
+        # that no stream can have reached.
         replaced = missing if missing and await ping(connection, subjects) else []
         ends = dict.fromkeys(replaced, time.time_ns() // 1_000_000)
         await ensure_topology(js, subjects, options, ends)

@@ -1,6 +1,6 @@
-"""`rebaser serve` and `rebaser dev`: run a server, without or with NATS and Spark.
+"""`rebaser serve` and `rebaser dev`: run a server, either alone or together with NATS and Spark.
 
-Invariant: a setting whose option is not given comes from the environment, or else from the defaults in
+Invariant: if an option is not given, its setting comes from the environment or, failing that, from the defaults in
 `rebaser.settings`.
 """
 
@@ -124,7 +124,7 @@ SweepInterval = Annotated[
     typer.Option(
         envvar="REBASER_SWEEP_INTERVAL",
         metavar="SECONDS",
-        help="Interval of the search for change sets that have work but no server.",
+        help="Interval at which servers search for change sets that have work but no server.",
         show_default="10",
     ),
 ]
@@ -138,7 +138,7 @@ Durability = Annotated[
     Literal["memory", "fast", "safe"] | None,
     typer.Option(
         envvar="REBASER_DURABILITY",
-        help="What the data survives. memory: crashes of servers. fast: crashes of any process. safe: power loss, too.",
+        help="What the data survives. memory: crashes of servers. fast: crashes of any process. safe: also power loss.",
         show_default="fast for new streams",
     ),
 ]
@@ -147,7 +147,7 @@ Http = Annotated[
     typer.Option(
         envvar="REBASER_HTTP",
         metavar="HOST:PORT",
-        help="Serve probes and metrics over HTTP here: /livez, /readyz and /metrics. Without HOST: 127.0.0.1.",
+        help="Serve probes and metrics over HTTP here: /livez, /readyz and /metrics. HOST defaults to 127.0.0.1.",
         show_default="off",
     ),
 ]
@@ -269,10 +269,10 @@ def dev(
 ) -> int:
     """Run NATS, a server, Spark and the web console on this machine.
 
-    Ctrl-C stops all of them. Data in the folder --data is kept for the next run.
+    Ctrl-C stops all of them. The data in the folder --data is kept for the next run.
 
     It prints `ready nats=URL` when it accepts requests, `console URL` for the browser, and `warm spark=…` when Spark
-    has started. Until then, no derived value is computed.
+    has started. Derived values are not computed before that.
     """
     from rebaser.cli import logs
     from rebaser.cli.spark_prestart import prestarted_spark
@@ -289,7 +289,7 @@ def dev(
         "log_level": log_level,
         "log_format": log_format,
     }
-    # Garbage collection is off, because `rebaser dev` rarely runs for days, and no data of a trial should disappear.
+    # Garbage collection is off, because `rebaser dev` rarely runs for days, and data of a trial should not disappear.
     gc_every = os.environ.get("REBASER_GC_EVERY", "0")
     settings = load_settings(**(options | {"scratch": data / "spark", "gc_every": gc_every}))
     with prestarted_spark(settings) as jvm:
@@ -299,7 +299,8 @@ def dev(
 
 
 def _check_port(port: int) -> None:
-    """Raise `CommandFailed` with advice if the port is in use. The error of nats-server would contain no advice."""
+    """Raise `CommandFailed` with advice if the port is in use. The error from nats-server would not contain any
+    advice."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT counts as free
         try:
