@@ -95,7 +95,8 @@ def _shell(page: StaticFile, options: ConsoleOptions) -> StaticFile:
 def _reading(console: Console, resource: Resource) -> Any:
     async def answer(request: Any) -> Any:
         try:
-            return _json(await _while_wanted(request, resource.read(console, _given(request))) or {})
+            body = await _while_wanted(request, resource.body(console, _given(request)))
+            return Response(body or b"", media_type="application/json")
         except RebaserError as error:
             return _refusal(error)
 
@@ -160,7 +161,7 @@ def _acting(console: Console, action: Action) -> Any:
         outcome = "unknown"  # if it is cancelled, or fails in a way that nobody expected, it may have been done
         try:
             done = await action.act(console, given, body)
-            outcome = "done"
+            outcome = "partly" if done.get("left") or done.get("failed") or done.get("unsure") else "done"
         except RebaserError as error:
             outcome = error.code
             return _refusal(error)

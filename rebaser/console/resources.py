@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from rebaser.console.hiding import told
 from rebaser.console.hub import Hub
+from rebaser.console.kept import Kept
 from rebaser.console.options import ConsoleOptions
 from rebaser.console.shapes import cut
 from rebaser.console.states import StateCache
@@ -22,6 +23,7 @@ from rebaser_client import (
     UnresolvedConflicts,
 )
 from rebaser_client.errors import NotAllowed
+from rebaser_core.encoding.envelope import JSON, dumps
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 
@@ -31,6 +33,8 @@ MOST = 500  # rows of a page
 MAX_MESSAGE = 4000  # characters
 OWN_CODES = ("invalid_argument", "invalid_id", "values_hidden")  # of errors that quote only what the viewer sent
 MAX_DETAILS = 50  # values that an error is about
+KEY_BYTES = 8192  # at most, of what was asked
+LIVE_KEPT = 5.0  # seconds: a little more than from one look to the next
 FAILED: Answer = {"error": {"code": "failed", "message": "the console failed; its log says why"}}
 _PLACE = re.compile(r"\{(\w+)\}")
 
@@ -43,6 +47,7 @@ class Console:
     options: ConsoleOptions
     version: str
     states: StateCache = field(default_factory=StateCache)
+    kept: Kept = field(default_factory=Kept)
 
     async def client(self) -> RebaserClient:
         """Return the client. Raises `NotConnectedError` without a connection."""
@@ -109,6 +114,18 @@ class Resource:
     def match(self, path: str) -> dict[str, str] | None:
         """Return the parameters in `path`; None if it is another path."""
         return match(self.path, path)
+
+    async def body(self, console: Console, given: Given) -> bytes:
+        """Return the JSON of what is read. If it is live, all who look at the same share one answer for each look."""
+
+        async def read() -> bytes:
+            return dumps(JSON, await self.read(console, given))
+
+        if not self.live:
+            return await read()
+        asked = frozenset(given.path.items()), frozenset(given.query.items())
+        key = ("body", self.path, *asked, console.hub.version)
+        return await console.kept.get(key, read, lambda body: len(body) + KEY_BYTES, seconds=LIVE_KEPT)
 
 
 @dataclass(frozen=True, slots=True)

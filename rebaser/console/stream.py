@@ -62,7 +62,7 @@ class LiveStream:
 
     async def _read(self, resource: Resource, given: Given) -> tuple[bytes, bytes]:
         try:
-            return b"state", dumps(JSON, await resource.read(self._console, given))
+            return b"state", await resource.body(self._console, given)
         except RebaserError as error:
             _, answer = error_answer(error)
         except Exception as error:  # the stream has begun, so nothing above could answer or log it

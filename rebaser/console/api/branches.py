@@ -2,15 +2,18 @@
 where it disagrees with its target."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from rebaser.console.api.values import MAX_ID, base_path
 from rebaser.console.resources import Answer, Console, Given, Resource
 from rebaser.console.shapes import branch_object, definition_text, fault_object, short_text
-from rebaser_client.log.branches import BranchInfo
+from rebaser_client.log.branches import BranchDiff, BranchInfo
 from rebaser_client.log.changes import MovedValue
+from rebaser_core.ids import ChangeSetKey
 from rebaser_core.values import Value
 
+SAMPLE, ROW_BYTES = 200, 600
 DERIVED = 100  # derived values that differ, of a page
 
 FILTERS: dict[str, Callable[[BranchInfo], bool]] = {
@@ -57,8 +60,7 @@ async def read_changes(console: Console, given: Given) -> Answer:
     """Return a page of what the branch changed since its base; if asked, also the derived values that differ."""
     key, derived, (offset, limit) = given.key, given.flag("derived"), given.page()
     start = given.number("derivedOffset", 0, most=10**9)
-    client = await console.client()
-    found = await client.changes(key.workspace, key.change_set, derived=derived)
+    found = await _diff(console, key, derived=derived)
     page = found.changes[offset : offset + limit]
     return {
         "branch": branch_object(found.info),
@@ -83,6 +85,29 @@ async def read_changes(console: Console, given: Given) -> Answer:
         "derivedOffset": start,
         "derivedLimit": DERIVED,
     }
+
+
+async def _diff(console: Console, key: ChangeSetKey, *, derived: bool) -> BranchDiff:
+    """Return what the branch changed. All who look at it, and all pages of it, share one answer, until the branch or
+    its target has a new commit."""
+    client = await console.client()
+    compute = partial(client.changes, key.workspace, key.change_set, derived=derived)
+    info = await client.branch(key.workspace, key.change_set)
+    if info is None or info.target is None:
+        return await compute()
+    target = await client.branch(key.workspace, info.target)
+    positions = info.sequence, 0 if target is None else target.sequence
+    return await console.kept.get(("diff", key, positions, derived), compute, diff_bytes)
+
+
+def diff_bytes(diff: BranchDiff) -> int:
+    """Return about how much memory a difference takes, by a sample of its values."""
+    rows = len(diff.changes) + len(diff.derived)
+    step = max(1, len(diff.derived) // SAMPLE)
+    texts = [len(str(value.value)) for _, *both in diff.derived[::step] for value in both]
+    step = max(1, len(diff.changes) // SAMPLE)
+    texts += [len(str(change)) for change in diff.changes[::step]]
+    return rows * (ROW_BYTES + 2 * sum(texts) // max(1, len(texts)))
 
 
 def _moved(moved: MovedValue) -> Answer:

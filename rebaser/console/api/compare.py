@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from rebaser.console.api.values import MAX_ID, fits, value_row
+from rebaser.console.api.values import MAX_ID, search_ids, value_row
 from rebaser.console.comparison import KINDS, Comparison, compare
 from rebaser.console.resources import Answer, Console, Given, Resource, invalid
 from rebaser.console.states import BrowsedState
@@ -37,12 +37,11 @@ def _page(
     one: BrowsedState, two: BrowsedState, *, found: Comparison, words: str, kind: str, offset: int, limit: int
 ) -> tuple[int, list[Answer]]:
     """Return how many values match, and a page of them."""
-    wanted, matches = FILTERS.index(kind) - 1, fits(words)
-    places = [
-        place
-        for place, (id_, what) in enumerate(zip(found.ids, found.kinds, strict=True))
-        if wanted in (-1, what) and (not words or matches(id_))
-    ]
+    wanted = FILTERS.index(kind) - 1
+    places = [place for place, what in enumerate(found.kinds) if wanted in (-1, what)]
+    if words:
+        matching = set(search_ids(found.ids, words))
+        places = [place for place in places if found.ids[place] in matching]
     return len(places), [
         {
             "id": found.ids[place],

@@ -1,7 +1,8 @@
 """`/dead-letters`: a page of the dead letters. `/dead-letter`: one, with its request. Redriving and dropping them.
 
 Invariant: an action on several dead letters names their number, which the viewer typed. Each of them succeeds or fails
-by itself.
+by itself. After `ACTING` seconds, no further ones are begun, and the answer tells how many are left, and of which one
+it is not known whether it was done.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -21,6 +22,7 @@ from rebaser_core.messages.dead_letter import readable_request
 PAGE = 50
 SCAN = 3.0  # seconds that a search may take
 MAX_LETTERS = 100  # per action
+ACTING = 30.0  # seconds that an action on dead letters may take
 MAX_DECODED = 1 << 20  # bytes of a request that is shown
 LAST_MS = 253_402_300_799_999  # the end of the year 9999
 
@@ -117,21 +119,31 @@ async def drop(console: Console, _: Given, body: Mapping[str, Any]) -> Answer:
 
 
 async def _each(console: Console, body: Mapping[str, Any], what: str) -> Answer:
-    sequences = _sequences(body)
-    box, done, gone, failed = (await console.client()).dead_letters, 0, 0, list[Answer]()
-    for sequence in sequences:
-        try:
-            letter = await box.get(sequence)
-            if letter is None:
-                gone += 1
-            elif what == "redrive":
-                done, gone = (done + 1, gone) if await box.redrive(letter) else (done, gone + 1)
-            else:
-                await box.drop(letter)
-                done += 1
-        except RebaserError as error:
-            failed.append({"sequence": sequence, "code": error.code, "message": cut(told(error.message))})
-    return {"done": done, "gone": gone, "failed": failed}
+    left, box = _sequences(body), (await console.client()).dead_letters
+    done, gone, failed, unsure = 0, 0, list[Answer](), list[int]()
+    with anyio.move_on_after(ACTING):
+        while left:
+            unsure = [left.pop(0)]
+            try:
+                if await _one(box, unsure[0], what):
+                    done += 1
+                else:
+                    gone += 1
+            except RebaserError as error:
+                failed.append({"sequence": unsure[0], "code": error.code, "message": cut(told(error.message))})
+            unsure = []
+    return {"done": done, "gone": gone, "failed": failed, "unsure": unsure, "left": len(left)}
+
+
+async def _one(box: DeadLetterBox, sequence: int, what: str) -> bool:
+    """Redrive or drop a dead letter; return whether it was still there."""
+    letter = await box.get(sequence)
+    if letter is None:
+        return False
+    if what == "redrive":
+        return await box.redrive(letter)
+    await box.drop(letter)
+    return True
 
 
 def _sequences(body: Mapping[str, Any]) -> list[int]:

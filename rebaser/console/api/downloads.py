@@ -1,7 +1,5 @@
 """`/change-sets.csv`: the table of change sets. `/change-sets/…/values.jsonl`: the definitions of values."""
 
-from functools import partial
-
 from rebaser.console.api.change_sets import ListedChangeSet, matching, row_object
 from rebaser.console.api.values import MAX_ID, STATES, base_path, matching_ids
 from rebaser.console.downloads import definitions, table
@@ -51,7 +49,7 @@ async def read_values(console: Console, given: Given) -> Document:
     key, words = given.key, given.text("q", most=MAX_ID)
     state, prefix = given.choice("state", STATES), given.text("prefix", most=MAX_ID)
     loaded = await console.states.get(await console.client(), key)
-    ids = await loaded.read(partial(matching_ids, words=words, state=state, prefix=prefix))
+    ids = await matching_ids(console, key, loaded, words=words, state=state, prefix=prefix)
     name = f"{key.workspace}-{key.change_set}-{loaded.state.last}.jsonl"
     return Document(name, "application/jsonl", definitions(loaded, ids))
 

@@ -1,6 +1,6 @@
 """`/change-sets/…/values`: a level of the tree of ids, or a list of those that match. `/value`: one value."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -10,10 +10,12 @@ from rebaser.console.shapes import blame_object, definition_object, definition_t
 from rebaser.console.states import BrowsedState, span, start_after
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.explain.values import ValueExplanation, explain_value
+from rebaser_core.ids import ChangeSetKey
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.state.patterns.globs import matcher
 from rebaser_core.values import State
 
+GROUPED = ("derived", "set", "unset")  # states that the console finds by looking at each value
 STATES = ("all", "error", "stale", "derived", "set", "unset")
 MAX_ID = 2 * DEFAULT_LIMITS.max_id_length  # characters; an installation may allow longer ids than usual
 
@@ -25,7 +27,8 @@ async def read(console: Console, given: Given) -> Answer:
     limit = given.number("limit", PAGE, least=1, most=500)
     loaded = await console.states.get(await console.client(), given.key)
     if words or state != "all":
-        found = await loaded.read(partial(_search, words=words, state=state, prefix=prefix, after=after, limit=limit))
+        ids = await matching_ids(console, given.key, loaded, words=words, state=state, prefix=prefix)
+        found = await loaded.read(partial(_list, ids=ids, after=after, limit=limit))
     else:
         found = await loaded.read(partial(_level, prefix=prefix, after=after, limit=limit))
     return {**_head(loaded), "prefix": prefix, **found}
@@ -66,53 +69,73 @@ def _within(ids: list[str], prefix: str) -> int:
     return high - low
 
 
-def _search(loaded: BrowsedState, *, words: str, state: str, prefix: str, after: str, limit: int) -> Answer:
-    found = matching_ids(loaded, words=words, state=state, prefix=prefix)
-    place = start_after(found, after, 0) if after else 0
-    page = found[place : place + limit]
-    more = place + limit < len(found)
-    return {
-        "tree": False,
-        "matching": len(found),
-        "rows": [value_row(loaded, id_) for id_ in page],
-        "next": page[-1] if more else None,
-    }
+async def matching_ids(
+    console: Console, key: ChangeSetKey, loaded: BrowsedState, *, words: str, state: str, prefix: str
+) -> list[str]:
+    """Return the ids that begin with `prefix`, match `words`, and have this state, in order. Pages of one search, and
+    viewers who look at the same, share them."""
+    about = ("ids", key, loaded.state.last, state)
+
+    async def group() -> list[str]:
+        return await loaded.read(partial(_group, state=state))
+
+    async def of_state() -> list[str]:
+        return await console.kept.get((*about, ""), group, _ids_bytes) if state in GROUPED else await group()
+
+    async def search() -> list[str]:
+        ids = await of_state()
+        return await loaded.read(lambda _: search_ids(ids, words))
+
+    found = await console.kept.get((*about, words), search, _ids_bytes) if words else await of_state()
+    low, high = span(found, prefix)
+    return found[low:high] if prefix else found
 
 
-def matching_ids(loaded: BrowsedState, *, words: str, state: str, prefix: str) -> list[str]:
-    """Return the ids that begin with `prefix`, match `words`, and have this state, in order."""
+def _ids_bytes(ids: list[str]) -> int:
+    return 200 + 8 * len(ids)  # the ids themselves belong to the state
+
+
+def _group(loaded: BrowsedState, *, state: str) -> list[str]:
+    """Return the ids of the values in a state, in order."""
     ids = {"error": loaded.errors, "stale": loaded.stale}.get(state, loaded.ids)
-    low, high = span(ids, prefix)
-    keep, matches = _filter(loaded, state), fits(words)
-    return [id_ for id_ in ids[low:high] if matches(id_) and keep(id_)]
+    if state not in GROUPED:
+        return ids
+    cells = loaded.state.cells
+    derived = set(cells.derived())
+    if state == "derived":
+        return [id_ for id_ in ids if id_ in derived]
+    unset = set[str]()
+    if cells.states().get(State.UNSET):
+        unset = {id_ for id_, value in cells.iter_values() if value.state is State.UNSET}
+    if state == "unset":
+        return [id_ for id_ in ids if id_ in unset]
+    return [id_ for id_ in ids if id_ not in derived and id_ not in unset]
 
 
-def fits(words: str) -> Callable[[str], bool]:
-    """Return a test of ids: a pattern if `words` has a star, otherwise parts that the id has to contain."""
+def search_ids(ids: list[str], words: str) -> list[str]:
+    """Return those of `ids` that match: a pattern if `words` has a star, otherwise parts that the id has to contain.
+
+    A call of a function for each id would take longer than the search itself. The loops here are Python's, so that
+    other threads get their turn.
+    """
     if "*" in words:
         matches = matcher(words)
-        return lambda id_: bool(matches(id_))
-    parts = words.lower().split()
-    if len(parts) == 1:
-        [part] = parts
-        return lambda id_: part in id_.lower()
-    return lambda id_: all(part in id_.lower() for part in parts)
+        return [id_ for id_ in ids if matches(id_)]
+    for part in words.lower().split():
+        ids = [id_ for id_ in ids if part in id_.lower()]
+    return ids
 
 
-def _filter(loaded: BrowsedState, state: str) -> Callable[[str], bool]:
-    cells = loaded.state.cells
-    if state == "derived":
-        return cells.is_derived
-    if state == "set":
-        return lambda id_: not cells.is_derived(id_) and not _is_unset(loaded, id_)
-    if state == "unset":
-        return lambda id_: _is_unset(loaded, id_)
-    return lambda _: True
-
-
-def _is_unset(loaded: BrowsedState, id_: str) -> bool:
-    value = loaded.state.cells.value(id_)
-    return value is not None and value.state is State.UNSET
+def _list(loaded: BrowsedState, *, ids: list[str], after: str, limit: int) -> Answer:
+    """Return a page of `ids`."""
+    place = start_after(ids, after, 0)
+    page = ids[place : place + limit]
+    return {
+        "tree": False,
+        "matching": len(ids),
+        "rows": [value_row(loaded, id_) for id_ in page],
+        "next": page[-1] if place + limit < len(ids) else None,
+    }
 
 
 def value_row(loaded: BrowsedState, id_: str) -> Answer:

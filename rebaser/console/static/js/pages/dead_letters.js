@@ -39,7 +39,7 @@ export function actButtons(tools, sequences, then) {
       tools.set({ chosen: new Set(), typed: "" });
       then();
       const failed = answer.failed.map((one) => one.message).join("; ");
-      return `${count(answer.done)} ${done}${answer.gone ? `, ${count(answer.gone)} gone before` : ""}${failed ? `, ${answer.failed.length} failed: ${failed}` : ""}.`;
+      return `${count(answer.done)} ${done}${answer.gone ? `, ${count(answer.gone)} gone before` : ""}${failed ? `, ${answer.failed.length} failed: ${failed}` : ""}${answer.unsure.length ? `, ${answer.unsure[0]} perhaps` : ""}${answer.left ? `, ${count(answer.left)} not begun: it took too long` : ""}.`;
     });
   return html`<div class=${many ? "panel buttons" : "buttons"}>
     ${many
