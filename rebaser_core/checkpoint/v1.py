@@ -126,7 +126,10 @@ class V1Reader:
         ids = _texts(ids, self._texts)
         if len(_list(sequences)) != len(ids):
             raise malformed("the columns of the roots differ in length")
-        self._state.roots.update(zip(ids, map(_natural, sequences), strict=True))
+        roots = dict(zip(ids, map(_natural, sequences), strict=True))
+        if any(sequence <= self._state.covers for sequence in roots.values()):
+            raise malformed("an update of derived values has already taken a root of the checkpoint into account")
+        self._state.roots.update(roots)
 
     def _read_outcomes(self, columns: list[Any]) -> None:
         for row in _list(*_list(columns, exactly=1)):
