@@ -26,7 +26,7 @@ LOWEST_LIMIT = 8
 DEFAULT_GC_EVERY = 86_400.0  # seconds between garbage collections if blobs are in NATS
 _INBOX = re.compile(r"[\w-]+(\.[\w-]+)*", re.ASCII)
 _SPARK = re.compile(r"local(-cluster)?(\[[^\]]+\])?|yarn|(sc|spark|k8s)://.+")
-Finite = Annotated[float, Field(allow_inf_nan=False)]  # finite, because it is converted to integer milliseconds
+Duration = Annotated[float, Field(allow_inf_nan=False, le=100 * 365 * 86_400)]  # as nanoseconds, it fits 64 bits
 ACCESS = (
     "nats_creds", "nats_nkey", "nats_user", "nats_password", "nats_token",
     "nats_tls_ca", "nats_tls_cert", "nats_tls_key", "nats_tls_hostname",
@@ -124,7 +124,7 @@ class Settings(BaseModel):
         description="A server releases a change set after this time without requests and dependent values updates"
         " (DVUs).",
     )
-    turn: float = Field(
+    turn: Duration = Field(
         5.0, gt=0, description="After this time, a change set gives up its slot if others wait and all slots are taken."
     )
     # Other servers take over the change sets of a killed server within 10 s: the sum of this time, the time to
@@ -153,7 +153,7 @@ class Settings(BaseModel):
     sweep_interval: float = Field(
         10.0, ge=0.5, le=3600, description="Interval of sweeps, which find change sets that need a server and lack one."
     )
-    retry_for: Finite = Field(
+    retry_for: Duration = Field(
         30.0,
         ge=0,
         description="How long a request may block its change set if it has a newer version or an unavailable blob.",
@@ -168,14 +168,14 @@ class Settings(BaseModel):
         description="After this many recorded attempts in which a server died or hung, a request is rejected, or a DVU"
         " is deferred. The first death does not count: attempts are recorded only after it.",
     )
-    apply_timeout: float = Field(30.0, gt=0, description="How long reading one request may take.")
-    retry_window: Finite = Field(
+    apply_timeout: Duration = Field(30.0, gt=0, description="How long reading one request may take.")
+    retry_window: Duration = Field(
         900.0,
         ge=1,
         description="How long the outcome of a request is remembered, measured by the timestamps of later requests;"
         " clients repeat a request for up to 300 s.",
     )
-    history_for: Finite = Field(
+    history_for: Duration = Field(
         7 * 86_400.0,
         ge=0,
         description="How long the history of a change set is kept; with 0, commits do not record what they replaced, so"
@@ -186,25 +186,25 @@ class Settings(BaseModel):
         ge=0,
         description="Maximum size of the history of a change set, in bytes; beyond it, the oldest part is purged.",
     )
-    closed_for: float = Field(
+    closed_for: Duration = Field(
         30 * 86_400.0,
         ge=0,
         description="How long after its last commit a closed change set is deleted, unless it was closed when it was"
         " created; 0: never. It can be restored as long as its history is kept.",
     )
-    gc_every: float | None = Field(
+    gc_every: Duration | None = Field(
         None,
         ge=0,
         description="Interval of garbage collections, which delete the blobs that are no longer needed; 0: never;"
         " default: 86,400 if blobs are in NATS, otherwise 0, because another installation could use the same store.",
     )
-    dvu_timeout: float = Field(
+    dvu_timeout: Duration = Field(
         600.0, gt=0, description="How long one DVU may take; a single Spark job may take half of it."
     )
     progress_every: float = Field(
         3.0, ge=0.1, le=3600, description="Interval at which a DVU reports its progress; a shorter DVU does not report."
     )
-    shutdown_grace: float = Field(15.0, gt=0, description="How long a graceful shutdown may take.")
+    shutdown_grace: Duration = Field(15.0, gt=0, description="How long a graceful shutdown may take.")
 
     # Streams
     create_streams: bool = Field(
@@ -241,14 +241,14 @@ class Settings(BaseModel):
         description="Maximum size of all dead letters, in bytes; at the limit, dead requests stay queued;"
         " -1: no limit.",
     )
-    dlq_max_age: float | None = Field(None, ge=0, description="NATS deletes dead letters after this time; 0: never.")
+    dlq_max_age: Duration | None = Field(None, ge=0, description="NATS deletes dead letters after this time; 0: never.")
     blobs_max_bytes: int | None = Field(
         None,
         ge=-1,
         description="Maximum size of all blobs in NATS, in bytes; at the limit, large requests and checkpoints fail;"
         " -1: no limit.",
     )
-    duplicate_window: float | None = Field(
+    duplicate_window: Duration | None = Field(
         None,
         ge=0.1,
         description="NATS stores a request once if it is sent twice within this time; this only saves traffic.",

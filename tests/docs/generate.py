@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from rebaser.settings import Settings
 from rebaser.telemetry import catalogue
@@ -55,7 +55,7 @@ def settings_page() -> str:
         if name == "limits":
             continue
         assert field.description, f"{name} has no description"
-        bounds = bounds_of(field.metadata)
+        bounds = bounds_of([*field.metadata, *inner_bounds(field.annotation)])
         kind = type_of(field.annotation) + (f", {bounds}" if bounds else "")
         lines.append(
             f"| `REBASER_{name.upper()}` | {kind} | {default_of(name, field.default)} | {cell(field.description)} |"
@@ -70,6 +70,8 @@ def settings_page() -> str:
 def type_of(annotation: Any) -> str:
     if get_origin(annotation) is Literal:
         return " or ".join(f"`{word}`" for word in get_args(annotation))
+    if get_origin(annotation) is Annotated:
+        return type_of(get_args(annotation)[0])
     kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
     if kinds:
         return " or ".join(type_of(kind) for kind in kinds)
@@ -82,6 +84,12 @@ def type_of(annotation: Any) -> str:
         "bool": "`true` or `false`",
     }
     return names[annotation.__name__]
+
+
+def inner_bounds(annotation: Any) -> list[Any]:
+    """Return the bounds of the type in an optional setting."""
+    kinds = [kind for kind in get_args(annotation) if get_origin(kind) is Annotated]
+    return [bound for kind in kinds for field in get_args(kind)[1:] for bound in field.metadata]
 
 
 def bounds_of(metadata: list[Any]) -> str:

@@ -86,7 +86,7 @@ MATRIX: dict[str, tuple[Values, ...]] = {
     "least": (),
     "monitored": (MONITORED,),
     "scaled": (SCALED,),
-    "scaled by CPU, too": (SCALED, {"autoscaling": {"cpuUtilization": 80, "load": 1}}),
+    "scaled by CPU, too": (SCALED, {"autoscaling": {"cpuUtilization": 80, "load": 0.9}}),
     "spark": (SPARK,),
     "bucket": (BUCKET,),
     "traced": (TRACED,),

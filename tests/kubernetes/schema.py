@@ -138,7 +138,7 @@ def schema() -> str:
             enabled=FLAG,
             minReplicas=described(COUNT, "Not 0, for the reason that replicas has."),
             maxReplicas=COUNT,
-            load={"type": "number", "minimum": 0.05, "maximum": 1},
+            load={"type": "number", "minimum": 0.05, "maximum": 0.9},
             cpuUtilization={"type": "integer", "minimum": 0, "maximum": 1000},
         ),
         podMonitor=closed(enabled=FLAG, labels=TEXTS, interval={"type": "string", "pattern": "^[1-9][0-9]*s$"}),

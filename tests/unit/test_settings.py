@@ -1,12 +1,15 @@
 """Each setting comes from its own environment variable, and an invalid value is refused with one line."""
 
+import re
 from dataclasses import fields
 
 import pytest
 
-from rebaser.settings import load_settings
+from rebaser.settings import Settings, load_settings
 from rebaser_core.errors import ConfigError
 from rebaser_core.limits import COMMIT_LIMITS, DEFAULT_LIMITS, Limits
+from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import consumers, streams
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Limits)])
@@ -44,6 +47,42 @@ def test_what_cannot_be_is_refused_in_one_line(
     with pytest.raises(ConfigError, match=says) as refused:
         load_settings()
     assert "\n" not in refused.value.message
+
+
+DURATIONS = [name for name, field in Settings.model_fields.items() if "float" in str(field.annotation)]
+DURATIONS.remove("trace_ratio")
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "-inf", "-1", "1e300"])
+@pytest.mark.parametrize("name", DURATIONS)
+def test_a_time_that_cannot_be_is_refused_at_the_start(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"REBASER_{name.upper()}", value)
+    if name == "trace_slower_than" and value in ("inf", "1e300"):  # no request is slow
+        assert load_settings().trace_slower_than == float(value)
+        return
+    with pytest.raises(ConfigError, match=rf"^setting {name} \(REBASER_{name.upper()}\): Input should be ") as refused:
+        load_settings()
+    assert "\n" not in refused.value.message
+
+
+def refusal(name: str, value: float) -> str:
+    """Return why the value of a setting is refused; empty if it is not."""
+    try:
+        load_settings(**{name: value})
+    except ConfigError as error:
+        return error.message
+    return ""
+
+
+@pytest.mark.parametrize("name", DURATIONS)
+def test_nats_and_logs_can_hold_the_longest_time(name: str) -> None:
+    found = re.search(r"less than or equal to (\d+)", refusal(name, 10.0**300))
+    settings = load_settings(**{name: float(found[1]) if found else 1e300})
+    made: list[object] = [*streams(Subjects(""), settings.topology()), settings.retention()]
+    made += [consumer for _, consumer in consumers(Subjects(""), settings.topology())]
+    numbers = [int(number) for number in re.findall(r"\d+", repr(made))]
+    assert max(numbers) < 2**63
+    assert max(numbers) > 1000
 
 
 @pytest.mark.parametrize(
