@@ -1,11 +1,10 @@
-"""One watch on the installation for all viewers: the newest view, and how a few numbers developed.
+"""One watch on the installation for all viewers: the newest view, and samples of a few numbers.
 
 Invariant: NATS is asked only while somebody looks, and once for all viewers. `IDLE` seconds after the last viewer, the
 watch ends; the next viewer begins a new one.
 """
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 import anyio
 import structlog
 
+from rebaser.console.samples import FleetSample, Samples
 from rebaser_client import NotConnectedError, RebaserClient
 from rebaser_client.admin.fleet import FleetView
 from rebaser_client.admin.fleet_watch import FleetWatch
@@ -25,22 +25,8 @@ log = structlog.get_logger(__name__)
 STEP = 2.0  # seconds between two looks
 IDLE = 60.0  # seconds without a viewer until the watch ends
 STREAMS_EVERY = 10.0  # seconds
-KEPT = 150  # samples: five minutes
 RECONNECT = 2.0  # seconds between two attempts to connect
 FIRST_LOOK = 20.0  # seconds that a viewer waits for the first look
-
-
-@dataclass(frozen=True, slots=True)
-class FleetSample:
-    """A few numbers of one look, at `at` (Unix seconds)."""
-
-    at: float
-    requests_per_second: float
-    commits_per_second: float
-    requests: int
-    oldest_request: float
-    due: int
-    dead_letters: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +52,7 @@ class Hub:
         self._wanted_at = -IDLE
         self.version = 0  # of what was seen, or of the reason why nothing was
         self.closing = anyio.Event()
-        self.samples: deque[FleetSample] = deque(maxlen=KEPT)
+        self.samples = Samples()
 
     async def client(self) -> RebaserClient:
         """Wait for the first connection; return the client. Raises `NotConnectedError` if none is made in time."""
@@ -131,7 +117,6 @@ class Hub:
         self._wanted = anyio.Event()
 
     async def _watch(self, client: RebaserClient) -> None:
-        self.samples.clear()
         self._seen = None  # it may be old
         streams: Sequence[StreamStatus] = ()
         streams_at = -STREAMS_EVERY
@@ -150,13 +135,12 @@ class Hub:
         self._seen = Seen(view, fleet.change_sets(), streams)
         self._problem = ""
         if view.seconds:  # the first look has no rates
-            self.samples.append(
+            self.samples.add(
                 FleetSample(
                     view.at,
                     view.requests_per_second,
                     view.commits_per_second,
                     view.requests,
-                    view.oldest_request,
                     sum(1 for row in view.change_sets if row.debt),
                     view.dead_letters,
                 )

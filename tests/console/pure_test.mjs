@@ -57,9 +57,10 @@ test("a neighbourhood stands in columns without two nodes in one place", () => {
   assert.deepEqual([fit("short", 10), fit("a/long/identifier", 8)], ["short", "…ntifier"]);
 });
 
-test("a sparkline is drawn from zero, with the newest on the right", () => {
-  assert.deepEqual(points([0, 5, 10], 3, 100, 33), [[0, 32], [50, 17], [100, 2]]);
-  assert.deepEqual(points([0, 0], 3, 100, 33), [[50, 32], [100, 32]]);
+test("a sparkline is drawn from zero, with the newest on the right, and ends at a gap", () => {
+  assert.deepEqual(points([0, 5, 10], { at: [0, 5, 10], span: 10, step: 5 }, 100, 33), [[[0, 32], [50, 17], [100, 2]]]);
+  assert.deepEqual(points([0, 0], { at: [15, 20], span: 10, step: 5 }, 100, 33), [[[50, 32], [100, 32]]]);
+  assert.deepEqual(points([0, 0, 0], { at: [0, 84, 100], span: 100, step: 5 }, 100, 33), [[[0, 32]], [[84, 32]], [[100, 32]]]);
 });
 
 // Tools of a page whose action is answered by `answer`. `leave` goes to another page.

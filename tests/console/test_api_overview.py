@@ -12,6 +12,7 @@ from rebaser.console.hiding import show_values
 from rebaser.console.hub import Hub, Seen
 from rebaser.console.options import ConsoleOptions
 from rebaser.console.resources import Console, Given
+from rebaser.console.samples import Samples
 from rebaser_client import RebaserClient, Set, UnprocessableError
 from rebaser_client.admin.fleet import ActiveChangeSet, FleetView
 from rebaser_client.admin.servers import ServerInfo, UpdateInfo
@@ -38,7 +39,7 @@ async def answer(
     seen = Seen(FleetView(1000.0, 2.0, view.pop("servers", []), rows, len(infos), **view), infos, ())
 
     class Stub:
-        samples = ()
+        samples = Samples()
 
         async def seen(self) -> Seen:
             return seen

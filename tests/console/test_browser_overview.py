@@ -64,6 +64,23 @@ async def test_a_new_change_set_appears_without_a_reload_and_is_found(
         assert await page.input_value("[data-search]") == ws
 
 
+async def test_charts_tell_since_when_they_have_numbers(running: Any, console: WebConsole) -> None:
+    async with opened(running) as page:
+        await page.goto(console.url)
+        line = page.locator("svg[aria-label^='Requests a second since'] .spark-line")
+        await line.wait_for(state="attached")
+        assert (await line.get_attribute("d")).count("M") == 1, "no gap"
+        shown = await page.locator(".under .dim").inner_text()
+        assert shown == (await page.locator(".spark").first.get_attribute("aria-label")).removeprefix(
+            "Requests a second "
+        )
+        await page.get_by_role("link", name="30 minutes").press("Enter")
+        await page.wait_for_url("**/?span=30")
+        await page.wait_for_selector(".chip[aria-current]:has-text('30 minutes')")
+        assert (await console.get("/overview?span=30"))["series"]["span"] == 1800
+        assert (await console.get("/overview?span=31", 400))["error"]["code"] == "invalid_argument"
+
+
 async def test_the_keys(running: Any, console: WebConsole) -> None:
     async with opened(running, theme="light") as page:
         await page.goto(console.url)

@@ -2,10 +2,10 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Sequence
 
-from rebaser.console.hub import FleetSample, Seen
+from rebaser.console.hub import Seen
 from rebaser.console.resources import Answer, Console, Given, Resource
+from rebaser.console.samples import EVERY, SPANS, Samples
 from rebaser.console.shapes import activity_object, server_object, stream_object
 from rebaser_client.admin.fleet import ActiveChangeSet, FleetView
 
@@ -19,8 +19,9 @@ def by_urgency(row: ActiveChangeSet) -> tuple[int, float, int, str, str]:
     return URGENCY.index(row.activity), -row.waiting, -row.pending, row.workspace, row.change_set
 
 
-async def read(console: Console, _: Given) -> Answer:
-    """Return the overview."""
+async def read(console: Console, given: Given) -> Answer:
+    """Return the overview. `span` is the number of minutes that the series cover."""
+    span = given.choice("span", tuple(SPANS))
     seen = await console.hub.seen()
     view = seen.view
     return {
@@ -34,7 +35,7 @@ async def read(console: Console, _: Given) -> Answer:
         "streams": [stream_object(stream) for stream in seen.streams],
         "changeSets": [activity_object(row) for row in heapq.nsmallest(MAX_URGENT, view.change_sets, key=by_urgency)],
         **_branches(seen),
-        "series": _series(console.hub.samples),
+        "series": _series(console.hub.samples, span, view.at),
     }
 
 
@@ -65,8 +66,11 @@ def _branches(seen: Seen) -> Answer:
     }
 
 
-def _series(samples: Sequence[FleetSample]) -> Answer:
+def _series(kept: Samples, span: str, now: float) -> Answer:
+    samples = kept.of(span, now)
     return {
+        "span": SPANS[span],
+        "step": EVERY[span],
         "at": [round(one.at, 1) for one in samples],
         "requestsPerSecond": [round(one.requests_per_second, 1) for one in samples],
         "commitsPerSecond": [round(one.commits_per_second, 1) for one in samples],

@@ -2,7 +2,7 @@
 
 import { html, keyed, svg } from "./html.js";
 import { sparkline } from "./chart.js";
-import { address, count } from "./format.js";
+import { address, clock, count } from "./format.js";
 
 const PATHS = {
   check: "M3.5 8.5l3 3 6-7",
@@ -106,11 +106,14 @@ export function table({ label, columns, rows, key, sort = null, empty = "Nothing
   </div>`;
 }
 
-export function tile({ label, value, note, values, href, tone = "" }) {
+// From when on there are samples; that may be later than what a chart could show.
+export const since = (series) => (series.at.length ? `since ${clock(series.at[0]).slice(0, 5)}` : "");
+
+export function tile({ label, value, note, values, series, href, tone = "" }) {
   const inner = html`<span class="tile-label">${label}</span>
     <span class="tile-value">${value}</span>
     <span class="tile-note">${note ?? ""}</span>
-    ${values ? sparkline(values, `${label}: the last five minutes`) : null}`;
+    ${values ? sparkline(values, `${label} ${since(series)}`, series) : null}`;
   return href ? html`<a class="tile ${tone}" href=${href}>${inner}</a>` : html`<div class="tile ${tone}">${inner}</div>`;
 }
 

@@ -1,8 +1,8 @@
 // The overview: is all well, what is going on, who serves, how full the streams are.
 
 import { html, keyed } from "../html.js";
-import { ago, age, bytes, clock, count, plural, rate } from "../format.js";
-import { badge, changeSetLink, icon, name, oldNotice, table, tile } from "../parts.js";
+import { address, ago, age, bytes, clock, count, plural, rate } from "../format.js";
+import { badge, changeSetLink, chips, icon, name, oldNotice, since, table, tile } from "../parts.js";
 
 export function headline(data) {
   const { waiting, unreadable } = data.activities;
@@ -20,21 +20,22 @@ export function headline(data) {
 
 const PICTURES = { good: "check", info: "pulse", warn: "clock", bad: "alert" };
 
-function tiles(data) {
+function tiles(at, data) {
   const { series } = data;
   return html`<section class="tiles" aria-label="Numbers">
     ${[
-      tile({ label: "Requests a second", value: rate(data.requestsPerSecond), values: series.requestsPerSecond }),
-      tile({ label: "Commits a second", value: rate(data.commitsPerSecond), values: series.commitsPerSecond }),
+      tile({ label: "Requests a second", value: rate(data.requestsPerSecond), values: series.requestsPerSecond, series }),
+      tile({ label: "Commits a second", value: rate(data.commitsPerSecond), values: series.commitsPerSecond, series }),
       tile({
         label: "Requests that wait",
         value: count(data.requests),
         note: data.requests ? `oldest ${age(data.oldestRequest)}` : "",
         values: series.requests,
+        series,
         href: "/change-sets?state=waiting&sort=queue",
       }),
-      tile({ label: "Updates due", value: count(data.due), values: series.due, href: "/dvu" }),
-      tile({ label: "Dead letters", value: count(data.deadLetters), values: series.deadLetters, href: "/dead-letters", tone: data.deadLetters ? "bad" : "" }),
+      tile({ label: "Updates due", value: count(data.due), values: series.due, series, href: "/dvu" }),
+      tile({ label: "Dead letters", value: count(data.deadLetters), values: series.deadLetters, series, href: "/dead-letters", tone: data.deadLetters ? "bad" : "" }),
       tile({
         label: "Branches in conflict",
         value: count(data.branchesInConflict),
@@ -42,7 +43,8 @@ function tiles(data) {
         href: "/branches?state=conflicts",
       }),
     ].map((one, index) => keyed(index, one))}
-  </section>`;
+  </section>
+  <div class="filters under">${chips(at, "span", [["5", "5 minutes"], ["30", "30 minutes"]], "Time that the charts show")}<span class="dim">${since(series)}</span></div>`;
 }
 
 const WORKING = (data) => [
@@ -101,7 +103,7 @@ function losses(data) {
 
 export const page = {
   title: () => "Overview",
-  sources: () => ({ overview: { path: "/overview", live: true } }),
+  sources: (at) => ({ overview: { path: address("/overview", at.query), live: true } }),
   status: (data) => headline(data)[1],
   view(at, { overview: data }) {
     const [tone, words, more] = headline(data);
@@ -111,7 +113,7 @@ export const page = {
         <div><h1 tabindex="-1">${words}</h1><p>${more}</p></div>
         <p class="headline-side">${plural(data.total, "change set")}, ${plural(data.serverCount, "server")}</p>
       </div>
-      ${tiles(data)}
+      <div>${tiles(at, data)}</div>
       <section>
         <div class="section-head"><h2>At work</h2>
           ${data.active > data.changeSets.length ? html`<a href="/change-sets?state=working&sort=urgency">all ${count(data.active)}</a>` : null}
