@@ -30,7 +30,7 @@ class StreamUsage:
 class Sweep:
     """The result of the last sweep. `at` is the time of the sweep in Unix seconds. `waiting` is the number of change
     sets with queued requests, and `owing` the number of change sets whose update is due. `oldest_debt` is the age of
-    the oldest of these updates in seconds, as far as the sweeper knows it."""
+    the oldest of these updates in seconds, as far as the sweeper knows."""
 
     at: float
     waiting: int

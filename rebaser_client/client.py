@@ -96,7 +96,8 @@ class RebaserClient(RevertOperations, StatusOperations):
     @classmethod
     @asynccontextmanager
     async def connect(cls, url: str = DEFAULT_URL, **options: Unpack[ClientOptions]) -> AsyncGenerator[Self, None]:
-        """Connect to NATS at `url` (or several URLs, separated by commas) until the `async with` block ends.
+        """Connect to NATS at `url` (one URL, or several separated by commas). Disconnect when the `async with` block
+        ends.
 
         See `ClientOptions` for `options`. Raise `NotConnectedError` if no NATS server answers, and `ConfigError` for
         invalid options. Exceptions from the block are raised unchanged.

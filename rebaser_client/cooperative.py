@@ -134,10 +134,10 @@ async def run_in_steps(steps: Iterator[None]) -> None:
 
 
 async def run_offloaded(size: int, function: Callable[..., T], *args: object) -> T:
-    """Return `function(*args)`, which processes `size` bytes.
+    """Return `function(*args)`. `size` is the number of bytes that the function processes.
 
-    A function with few bytes to process runs on the event loop; otherwise, it runs in a thread. If the caller is
-    cancelled, the thread continues, and its result is dropped.
+    If `size` is small, the function runs on the event loop; otherwise, it runs in a thread. If the caller is cancelled,
+    the thread continues, and its result is dropped.
     """
     if size <= thresholds.now.on_loop_max_bytes:
         await cooperate()

@@ -59,7 +59,7 @@ class Answer:
 
 def judge(probe: Probe, snapshot: Snapshot, *, require: Collection[str] = (), exclude: Collection[str] = ()) -> Answer:
     """Return the answer to `probe` for `snapshot`. `require` contains `spark` if a server without Spark counts as not
-    ready. `exclude` contains the names of `CHECKS` to leave out."""
+    ready. `exclude` contains the names of the checks to leave out (see `CHECKS`)."""
     checks = (
         _stage(snapshot),
         _nats(snapshot),

@@ -1,8 +1,8 @@
 """Publishes the task of every change set that needs an owner but has no task.
 
 A request is stranded if its client died after it published the request and before it published the task. A dependent
-values update is stranded if its owner died during its recheck. The streams show both cases: the change set has queued
-requests, or its newest commit says that an update is due, but it has no task.
+values update is stranded if its owner died during its recheck. In both cases, the streams show that the change set has
+no task, although it has queued requests or its newest commit says that an update is due.
 
 One server of the fleet sweeps. The sweep stream holds one message that is never acknowledged. NATS delivers it to the
 client that JetStream has pinned (ADR-42). The pinned server returns the message with a delay, and the redelivery starts

@@ -47,11 +47,11 @@ class UpdateSpans:
         return {"trace_id": f"{found.trace_id:032x}", "span_id": f"{found.span_id:016x}"}
 
     def causes(self) -> list[Span]:
-        """Return the spans that cause the commit of the update: the span of the update, if it has one."""
+        """Return the spans that led to the commit of the update: only the span of the update, if it has one."""
         return [] if self.span is None else [self.span]
 
     def stage_ended(self, stage: str, seconds: float) -> None:
-        """Note that a stage has ended, which took `seconds`."""
+        """Note that the stage `stage` has ended after `seconds` seconds."""
         if len(self._stages) < MAX_STAGES:
             now = time.time_ns()
             self._stages.append((stage, now - round(seconds * NANOS), now))
@@ -75,8 +75,8 @@ class UpdateSpans:
                 other.add_link(span.get_span_context())
 
     def ended(self, result: str, fields: Mapping[str, object]) -> None:
-        """Record the update, which has ended. `result` is `done`, `failed`, `fenced` or `cancelled`. `fields` are the
-        fields of its log event."""
+        """Record the update at its end. `result` is `done`, `failed`, `fenced` or `cancelled`. `fields` are the fields
+        of its log event."""
         now, covers = time.time_ns(), fields.get("covers")
         self._on_end(covers if result == "done" and isinstance(covers, int) else None)
         late = self.span is None

@@ -42,7 +42,7 @@ class LocalRebaser:
 
     @cached_property
     def client(self) -> BlockingRebaserClient:
-        """Return a client, which is closed together with the installation."""
+        """Return a client that is closed together with the installation."""
         return self._stack.enter_context(BlockingRebaserClient.connect(self.url, prefix=self.prefix))
 
     def settle(self, workspace: str, change_set: str, *, timeout: float = 60.0) -> None:
@@ -72,7 +72,7 @@ def local_rebaser(
     """Run an installation on free loopback ports until the end of the `with` block.
 
     - `data`: the folder for the data of NATS; a later call with the same folder finds the stored data. Default: a
-      temporary folder, which is deleted.
+      temporary folder, which is deleted at the end.
     - `spark`: compute derived values on an embedded Spark, like `rebaser dev`; Spark takes seconds to start. Otherwise,
       the code that Spark's workers run computes them in this process. Plug-ins are found in both cases if they are
       installed, for instance the project under test.
@@ -141,7 +141,7 @@ async def _installation(data: Path, *, spark: bool, settings: dict[str, Any]) ->
 
 
 def _settings(url: str, given: dict[str, Any]) -> Settings:
-    """Return the settings of the server. Environment variables are ignored, because they may be those of a production
+    """Return the settings of the server. Environment variables are ignored, because they may configure a production
     server."""
     for name in given:
         if name not in Settings.model_fields or name == "nats_url":

@@ -1,7 +1,7 @@
 """Measures how long ago a blob was stored, or its address was read in a message.
 
-Some time after a blob was stored, garbage collection removes the blob unless a message refers to it. The message must
-therefore be sent before that time.
+Some time after a blob was stored, garbage collection removes the blob unless a message refers to it. A message that
+refers to the blob must therefore be sent before that time.
 
 Invariant: the measured age is never less than the real age. The measured age includes the time while the machine slept
 or the process was stopped, and does not shrink when the wall clock is set back.

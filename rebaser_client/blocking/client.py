@@ -128,7 +128,7 @@ class BlockingRebaserClient(_Blocking[RebaserClient]):
     @classmethod
     @contextmanager
     def connect(cls, url: str = DEFAULT_URL, **options: Unpack[ClientOptions]) -> Generator[Self, None, None]:
-        """Connect like `RebaserClient.connect`, until the `with` block ends."""
+        """Connect like `RebaserClient.connect`. The connection is closed when the `with` block ends."""
         client = cls.open(url, **options)
         try:
             yield client

@@ -25,7 +25,7 @@ class ApiCall(Protocol):
 
 
 async def ensure_stream(call: ApiCall, config: Mapping[str, Any], beginning: Mapping[str, Any]) -> None:
-    """Implement `JetStream.ensure_stream`, which is where the arguments are documented."""
+    """Implement `JetStream.ensure_stream`, whose documentation describes the arguments."""
     name = config["name"]
     what = f"stream {name}"
     try:
@@ -45,7 +45,7 @@ async def ensure_stream(call: ApiCall, config: Mapping[str, Any], beginning: Map
 
 
 async def ensure_consumer(call: ApiCall, stream: str, config: Mapping[str, Any]) -> None:
-    """Implement `JetStream.ensure_consumer`, which is where the arguments are documented."""
+    """Implement `JetStream.ensure_consumer`, whose documentation describes the arguments."""
     name = config["name"]
     what = f"consumer {name} of stream {stream}"
     try:

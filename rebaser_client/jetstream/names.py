@@ -17,7 +17,7 @@ def subject_tokens(*names: str) -> str:
     for name in names:
         if _NAME.fullmatch(name) is None:
             raise ConfigError(
-                f"{name!r} cannot name a stream or consumer: it is empty, or has a space, a control character, or one "
-                "of . * > / \\"
+                f"{name!r} is not a valid name of a stream or consumer: it is empty, or has a space, "
+                "a control character, or one of . * > / \\"
             )
     return ".".join(names)

@@ -28,13 +28,14 @@ class PriorityGroup(NamedTuple):
         present = {field: value for field, value in fields.items() if value is not None}
         if name is None:
             if present:
-                raise ConfigError(f"a pull with {' and '.join(present)} must name a priority group")
+                fields_text = " and ".join(f"`{field}`" for field in present)
+                raise ConfigError(f"a pull with {fields_text} must specify a priority group: set `group`")
             return cls(None, {})
         check_name(name)
         for field, value in present.items():
             if value < 0 or (field == "priority" and value > MAX_PRIORITY):
                 limits = f"from 0 to {MAX_PRIORITY}" if field == "priority" else "0 or more"
-                raise ConfigError(f"invalid pull setting {field}: {value}; it must be {limits}")
+                raise ConfigError(f"invalid pull setting `{field}`: {value}; it must be {limits}")
         return cls(name, {"group": name, **present})
 
 
@@ -51,14 +52,16 @@ def check_config(config: Mapping[str, Any]) -> None:
     if policy == "none" and not groups:
         return
     if policy == "none" or not groups:
-        raise ConfigError("a consumer needs both priority_policy and priority_groups, or neither of them")
+        raise ConfigError("a consumer needs both `priority_policy` and `priority_groups`, or neither of them")
     if len(groups) > 1:
         raise ConfigError(f"a consumer can have one priority group, not {len(groups)}: {', '.join(groups)}")
     check_name(groups[0])
     if config.get("deliver_subject"):
         raise ConfigError("a push consumer cannot have priority groups")
     if config.get("ack_policy") != "explicit":
-        raise ConfigError(f"priority groups require ack_policy explicit, not {config.get('ack_policy') or 'none'}")
+        raise ConfigError(
+            f"priority groups require the `ack_policy` explicit, not {config.get('ack_policy') or 'none'}"
+        )
 
 
 def check_update(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
@@ -69,8 +72,8 @@ def check_update(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     if _of(current) != _of(wanted):
         (groups, policy), (wanted_groups, wanted_policy) = _of(current), _of(wanted)
         raise ConfigError(
-            f"policy and priority groups cannot be changed: they are {policy} with {groups}, wanted {wanted_policy} "
-            f"with {wanted_groups}; delete the consumer first"
+            f"the priority policy and groups of a consumer cannot be changed (from {policy} with {groups} to "
+            f"{wanted_policy} with {wanted_groups}): delete the consumer first"
         )
 
 

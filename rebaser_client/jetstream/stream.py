@@ -55,7 +55,9 @@ class Stream:
         if next_of is not None and last_of is None:
             return await self._js.next(self.name, next_of, sequence or 1)
         if sequence is None or sequence < 1 or last_of is not None:
-            raise ConfigError("give a sequence (1 or more), next_of with or without a sequence, or only last_of")
+            raise ConfigError(
+                "give only `sequence` (1 or more), `next_of` with or without `sequence`, or only `last_of`"
+            )
         return await self._js.get(self.name, sequence)
 
     async def delete_message(self, sequence: int, *, erase: bool = False) -> None:

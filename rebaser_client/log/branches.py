@@ -207,8 +207,8 @@ class BranchReader:
         )
 
     async def derived(self, diff: BranchDiff) -> tuple[MovedValue, ...]:
-        """Return, sorted by id, the derived values that differ between the branch in `diff` and its base, although
-        their definitions are the same.
+        """Return the derived values that differ between the branch in `diff` and its base although their definitions
+        are the same, sorted by id.
 
         This loads the states of the branch and of the target. Each state is read as of the newest commit up to which
         its definitions stay the same, because more derived values are up to date at that commit. Raise

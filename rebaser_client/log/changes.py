@@ -215,7 +215,7 @@ class LogHistory:
         return ShownCommit(entry, tuple(_by_request(entry)), ())
 
     async def blame(self, key: ChangeSetKey, ids: Iterable[str], at: At | None = None) -> dict[str, Blame]:
-        """Return, by id, who last defined each of `ids` that exists at the position `at`."""
+        """Return who last defined each of `ids` that exists at the position `at`, by id."""
         wanted = list(ids)
         state = await (await self._loader()).load_values(key, wanted, at, stale=False)
         found: dict[str, Blame] = {}
@@ -340,7 +340,7 @@ class LogHistory:
 
 
 def _last(delta: Sequence[Update]) -> Mapping[str, Definition | None]:
-    """Return, by id, the last definition in `delta`; None for a value that is removed."""
+    """Return the last definition of each value in `delta`, by id; None for a value that is removed."""
     return {update.id: None if isinstance(update, Remove) else update for update in delta}
 
 
@@ -372,7 +372,7 @@ def _compare(one: "ChangeSetState", two: "ChangeSetState", derived: bool) -> Dif
 
 
 def moved_values(one: "ChangeSetState", two: "ChangeSetState") -> tuple[MovedValue, ...]:
-    """Return, sorted by id, the derived values that differ although both states have the same definition of them."""
+    """Return the derived values that differ although both states have the same definition of them, sorted by id."""
     moved: list[MovedValue] = []
     stale = one.stale(), two.stale()
     for id_ in sorted(two.cells.keys() & one.cells.keys()):

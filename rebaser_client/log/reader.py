@@ -53,7 +53,8 @@ class LoadedState:
 
 
 class StateLoader(CommitReader):
-    """Loads the states of one installation: messages through `js`, large deltas and checkpoints through `blobs`."""
+    """Loads the states of one installation. It reads messages through `js`, and large deltas and checkpoints through
+    `blobs`."""
 
     def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore) -> None:
         super().__init__(js, subjects, blobs)

@@ -260,7 +260,7 @@ class Connection:
     async def subscribe(
         self, subject: str, *, max_pending: int = QUEUE, request_subject: str | None = None
     ) -> AsyncIterator[AsyncIterator[Msg]]:
-        """Yield an iterator over the messages on `subject`, which ends when the connection is closed.
+        """Yield an iterator over the messages on `subject`. It ends when the connection is closed.
 
         If the reader is too slow, messages beyond `max_pending` are dropped, and a warning is logged. Iteration raises
         `NotAllowed` if NATS refuses the subscription, or refuses publishes to `request_subject`, the subject on which

@@ -1,8 +1,8 @@
 """Parses the server's byte stream (docs.nats.io, "Client Protocol") and calls the handler of each message.
 
 Invariant: no subject, headers or payload of a message can prevent the next message from being parsed. The parser of
-nats-py does not guarantee that: a subject with a vertical tab, or with a byte that is not UTF-8, ends its read loop,
-and a stream redelivers such a message endlessly. The parser of nats-py also takes twice as long.
+nats-py does not guarantee that: a subject with a vertical tab, or with a byte that is not UTF-8, ends nats-py's read
+loop, and a stream redelivers such a message endlessly. The parser of nats-py also takes twice as long.
 """
 
 import json

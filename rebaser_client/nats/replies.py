@@ -43,7 +43,7 @@ class _Deadlines:
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self.due: dict[PendingRequest, float] = {}
-        self.shared = False  # whether a second request had this timeout, so that further requests are likely
+        self.shared = False  # whether a second request had this timeout, which makes further requests likely
         self.timer: asyncio.TimerHandle | None = None
 
 

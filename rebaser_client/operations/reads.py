@@ -105,7 +105,7 @@ class ReadOperations:
         return state.value(id_, state.stale())
 
     async def get(self, workspace: str, change_set: str, ref: Ref[T], *, at: At | None = None) -> T:
-        """Return the value of `ref`, which has the type of `ref`. `at` has the same meaning as in `state`.
+        """Return the value that `ref` refers to, in the type of `ref`. `at` has the same meaning as in `state`.
 
         Raise `ValueNotReady` if the value does not exist, is not up to date, is an error, or is unset. Raise
         `UnprocessableError`, with code `wrong_type`, if the value has another type.
@@ -190,7 +190,7 @@ class ReadOperations:
             return await self._history.show(ChangeSetKey.of(workspace, change_set), at)
 
     async def blame(self, workspace: str, change_set: str, *ids: str, at: At | None = None) -> dict[str, Blame]:
-        """Return, by id, who last defined each of the values `ids`. Ids that do not exist are left out."""
+        """Return who last defined each of the values `ids`, by id. Ids that do not exist are left out."""
         with translate_missing_stream():
             return await self._history.blame(ChangeSetKey.of(workspace, change_set), ids, at)
 

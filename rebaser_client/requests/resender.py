@@ -1,4 +1,5 @@
-"""Sends a request again if its answer was lost. Answers are core NATS messages, which a lost connection may lose.
+"""Sends a request again if its answer was lost. Answers are core NATS messages, so they may be lost with the
+connection.
 
 Invariant: a request is sent again only after it has left the queue, so callers that wait for a long queue do not make
 it longer. Servers find the id of the request in the log, and answer the new message with the outcome of the first

@@ -1,6 +1,7 @@
 """The columns of the tables about branches, and the Arrow batches with their rows.
 
-Invariant: a definition is null if the value does not exist; otherwise, its JSON is exact.
+Invariant: a definition is null if the value does not exist; otherwise, the JSON in it represents the definition
+exactly.
 """
 
 import json

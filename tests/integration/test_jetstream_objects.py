@@ -74,7 +74,7 @@ async def test_a_stream_gives_deletes_and_purges_messages(js: JetStream, stream:
     await stream.delete_message(2, erase=True)
     assert await sequence(last_of=f"{name}.a") == 1
     for unclear in ({}, {"sequence": 0}, {"last_of": "a", "next_of": "a"}, {"last_of": "a", "sequence": 1}):
-        with pytest.raises(ConfigError, match="give a sequence"):
+        with pytest.raises(ConfigError, match="give only `sequence`"):
             await stream.get_message(**unclear)
     assert await stream.purge(f"{name}.b", keep=1) == 1
     assert await stream.purge() == 2
@@ -132,7 +132,7 @@ async def test_a_name_that_no_server_takes_is_refused_at_once(js: JetStream, nam
         js.create_consumer("s", {"durable_name": name or " ", "ack_policy": "explicit"}),
     ]
     for call in calls:
-        with pytest.raises(ConfigError, match="cannot name a stream or consumer"):
+        with pytest.raises(ConfigError, match="is not a valid name of a stream or consumer"):
             await call
 
 
@@ -147,25 +147,28 @@ async def consumer(stream: Stream) -> Consumer:
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"max_messages": 1, "max_bytes": 1}, "max_messages and max_bytes are both given"),
-        ({"max_messages": 0}, "max_messages is 0; it must be 1 or more"),
-        ({"max_bytes": -1}, "max_bytes is -1; it must be 1 or more"),
-        ({"expires": 0.9}, "expires is 0.9 s; for consume it must be from 1 to"),
-        ({"expires": math.inf}, "expires is inf s; for consume it must be from 1 to 1e\\+09 s"),
-        ({"expires": math.nan}, "expires is nan s"),
-        ({"idle_heartbeat": 0.4}, "idle_heartbeat is 0.4 s; it must be from 0.5 to 30 s"),
+        ({"max_messages": 1, "max_bytes": 1}, "`max_messages` and `max_bytes` are both given"),
+        ({"max_messages": 0}, "`max_messages` is 0; it must be 1 or more"),
+        ({"max_bytes": -1}, "`max_bytes` is -1; it must be 1 or more"),
+        ({"expires": 0.9}, "`expires` is 0.9 s; for `consume` it must be from 1 to"),
+        ({"expires": math.inf}, "`expires` is inf s; for `consume` it must be from 1 to 1e\\+09 s"),
+        ({"expires": math.nan}, "`expires` is nan s"),
+        ({"idle_heartbeat": 0.4}, "`idle_heartbeat` is 0.4 s; it must be from 0.5 to 30 s"),
         ({"idle_heartbeat": 31, "expires": 90}, "must be from 0.5 to 30 s"),
-        ({"idle_heartbeat": 3, "expires": 5}, "idle_heartbeat is 3 s; it must be at most 2.5 s, half of expires"),
-        ({"max_messages": 10, "threshold_messages": 11}, "threshold_messages is 11; it must be from 0 to max_messages"),
-        ({"max_bytes": 10, "threshold_bytes": 11}, "threshold_bytes is 11; it must be from 0 to max_bytes"),
+        ({"idle_heartbeat": 3, "expires": 5}, "`idle_heartbeat` is 3 s; it must be at most 2.5 s, half of `expires`"),
+        (
+            {"max_messages": 10, "threshold_messages": 11},
+            "`threshold_messages` is 11; it must be from 0 to `max_messages`",
+        ),
+        ({"max_bytes": 10, "threshold_bytes": 11}, "`threshold_bytes` is 11; it must be from 0 to `max_bytes`"),
         (
             {"max_bytes": 10, "threshold_messages": 1},
-            "threshold_messages has no effect, because max_bytes is the limit",
+            "`threshold_messages` has no effect if the limit is `max_bytes`",
         ),
-        ({"threshold_bytes": 1}, "threshold_bytes has no effect, because max_messages is the limit"),
+        ({"threshold_bytes": 1}, "`threshold_bytes` has no effect if the limit is `max_messages`"),
         ({"group": "g"}, "has no priority groups"),
         ({"group": "no group"}, "is not a valid group name"),
-        ({"priority": 1}, "a pull with priority must name a priority group"),
+        ({"priority": 1}, "a pull with `priority` must specify a priority group"),
     ],
 )
 async def test_consume_refuses(consumer: Consumer, options: dict[str, Any], what: str) -> None:
@@ -176,17 +179,17 @@ async def test_consume_refuses(consumer: Consumer, options: dict[str, Any], what
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({}, "neither max_messages nor max_bytes is given"),
-        ({"max_messages": 0}, "max_messages is 0; it must be 1 or more"),
-        ({"max_messages": 0, "max_bytes": 1}, "max_messages is 0; it must be 1 or more"),
-        ({"max_messages": 1, "max_bytes": 0}, "max_bytes is 0; it must be 1 or more"),
-        ({"max_messages": 1, "expires": 0}, "expires is 0 s; for fetch and next it must be above 0"),
+        ({}, "neither `max_messages` nor `max_bytes` is given"),
+        ({"max_messages": 0}, "`max_messages` is 0; it must be 1 or more"),
+        ({"max_messages": 0, "max_bytes": 1}, "`max_messages` is 0; it must be 1 or more"),
+        ({"max_messages": 1, "max_bytes": 0}, "`max_bytes` is 0; it must be 1 or more"),
+        ({"max_messages": 1, "expires": 0}, "`expires` is 0 s; for `fetch` and `next` it must be above 0"),
         (
             {"max_messages": 1, "expires": math.inf},
-            "expires is inf s; for fetch and next it must be above 0, and at most 1e\\+09 s",
+            "`expires` is inf s; for `fetch` and `next` it must be above 0, and at most 1e\\+09 s",
         ),
-        ({"max_messages": 1, "expires": math.nan}, "expires is nan s"),
-        ({"max_messages": 1, "idle_heartbeat": 20}, "it must be at most 15 s, half of expires"),
+        ({"max_messages": 1, "expires": math.nan}, "`expires` is nan s"),
+        ({"max_messages": 1, "idle_heartbeat": 20}, "it must be at most 15 s, half of `expires`"),
         ({"max_messages": 1, "group": "g"}, "has no priority groups"),
     ],
 )
@@ -198,11 +201,15 @@ async def test_fetch_refuses(consumer: Consumer, options: dict[str, Any], what: 
 @pytest.mark.parametrize(
     ("policy", "options", "what"),
     [
-        ("overflow", {}, "has priority groups; name one of them: g"),
-        ("overflow", {"group": "h"}, "has no group h; it has g"),
-        ("overflow", {"group": "g", "priority": 1}, "priority requires priority policy prioritized"),
-        ("prioritized", {"group": "g", "min_pending": 1}, "min_pending requires priority policy overflow"),
-        ("pinned_client", {"group": "g", "min_ack_pending": 1}, "min_ack_pending requires priority policy overflow"),
+        ("overflow", {}, "has priority groups: set `group` to one of them"),
+        ("overflow", {"group": "h"}, "has no priority group h: set `group` to one that exists"),
+        ("overflow", {"group": "g", "priority": 1}, "`priority` requires the priority policy prioritized"),
+        ("prioritized", {"group": "g", "min_pending": 1}, "`min_pending` requires the priority policy overflow"),
+        (
+            "pinned_client",
+            {"group": "g", "min_ack_pending": 1},
+            "`min_ack_pending` requires the priority policy overflow",
+        ),
     ],
 )
 async def test_a_group_has_to_be_the_consumers(stream: Stream, policy: str, options: dict[str, Any], what: str) -> None:
@@ -218,9 +225,9 @@ async def test_a_group_has_to_be_the_consumers(stream: Stream, policy: str, opti
 async def test_fetch_and_next_are_refused_where_one_client_is_pinned(stream: Stream) -> None:
     wanted = {"name": "c", "ack_policy": "explicit", "priority_groups": ["g"], "priority_policy": "pinned_client"}
     consumer = await stream.create_consumer(wanted)
-    with pytest.raises(ConfigError, match="serves a pinned client; use consume"):
+    with pytest.raises(ConfigError, match="pins a client: use `consume`"):
         consumer.fetch(1, group="g")
-    with pytest.raises(ConfigError, match="serves a pinned client; use consume"):
+    with pytest.raises(ConfigError, match="pins a client: use `consume`"):
         await consumer.next(group="g")
 
 

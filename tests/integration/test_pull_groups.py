@@ -186,7 +186,7 @@ async def test_a_pin_is_named_only_while_there_is_one(js: JetStream, stream: str
         ({"group": ""}, "is not a valid group name"),
         ({"group": "a b"}, "is not a valid group name"),
         ({"group": "seventeen-letters"}, "is not a valid group name"),
-        ({"min_pending": 3}, "a pull with min_pending must name a priority group"),
+        ({"min_pending": 3}, "a pull with `min_pending` must specify a priority group"),
         ({"group": GROUP, "min_pending": -1}, "must be 0 or more"),
         ({"group": GROUP, "priority": 10}, "must be from 0 to 9"),
     ],
@@ -203,13 +203,13 @@ PLAIN = {"name": "c", "ack_policy": "explicit"}
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"ack_policy": "none"}, "require ack_policy explicit, not none"),
-        ({"ack_policy": "all"}, "require ack_policy explicit, not all"),
-        ({"ack_policy": None}, "require ack_policy explicit, not none"),
+        ({"ack_policy": "none"}, "require the `ack_policy` explicit, not none"),
+        ({"ack_policy": "all"}, "require the `ack_policy` explicit, not all"),
+        ({"ack_policy": None}, "require the `ack_policy` explicit, not none"),
         ({"priority_groups": [GROUP, "b"]}, "can have one priority group, not 2: jobs, b"),
-        ({"priority_groups": []}, "both priority_policy and priority_groups"),
+        ({"priority_groups": []}, "both `priority_policy` and `priority_groups`"),
         ({"priority_groups": ["no name"]}, "is not a valid group name"),
-        ({"priority_policy": "none"}, "both priority_policy and priority_groups"),
+        ({"priority_policy": "none"}, "both `priority_policy` and `priority_groups`"),
         ({"deliver_subject": "somewhere"}, "a push consumer"),
     ],
 )
@@ -238,10 +238,10 @@ async def test_what_the_document_forbids_to_update_stays(
 ) -> None:
     before = (await js.create_consumer(stream, found)).cached_info.config
     for change in (js.update_consumer, js.create_or_update_consumer):
-        with pytest.raises(ConfigError, match="priority groups cannot be changed"):
+        with pytest.raises(ConfigError, match="priority policy and groups of a consumer cannot be changed"):
             await change(stream, wanted)
     if wanted is not PLAIN:  # other fields stay
-        with pytest.raises(ConfigError, match="priority groups cannot be changed"):
+        with pytest.raises(ConfigError, match="priority policy and groups of a consumer cannot be changed"):
             await js.ensure_consumer(stream, wanted)
     assert (await js.consumer_info(stream, "c")).config == before
 

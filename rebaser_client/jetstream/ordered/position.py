@@ -37,9 +37,11 @@ class Position:
         """Begin at `start`. Raise `ConfigError` if `start` is not a `Start`, or is a time without a time zone."""
         known = start in POLICIES if isinstance(start, str) else isinstance(start, (int, datetime))
         if not known:
-            raise ConfigError(f"{start!r} is not a start: use a sequence, a time, or one of {', '.join(POLICIES)}")
+            raise ConfigError(
+                f"{start!r} is not a start position: use a sequence, a time, or one of {', '.join(POLICIES)}"
+            )
         if isinstance(start, datetime) and start.utcoffset() is None:
-            raise ConfigError(f"the start {start.isoformat()} has no time zone: add one, such as UTC")
+            raise ConfigError(f"the start time {start.isoformat()} has no time zone: add one, such as UTC")
         self._start = start
         self.last = 0
         self.snapshot: int | None = None

@@ -76,7 +76,7 @@ class ConsumerRequests:
             raise ConfigError(f"an ordered consumer does not accept these fields: {', '.join(refused)}")
         for name, value in FIXED.items():
             if self.extra.get(name, value) != value:
-                raise ConfigError(f"{name} of an ordered consumer must be {value!r}, not {self.extra[name]!r}")
+                raise ConfigError(f"`{name}` of an ordered consumer must be {value!r}, not {self.extra[name]!r}")
 
     def config(self, name: str, inbox: str, policy: Mapping[str, Any]) -> dict[str, Any]:
         """Return the `ConsumerConfig` (JSON API, docs.nats.io) that ADR-17 requires for an ordered consumer."""
@@ -121,8 +121,8 @@ class ConsumerRequests:
             connection.spawn(self.discard, generation)
 
     async def discard(self, generation: Generation) -> None:
-        """Unsubscribe, and delete the consumer. Retry for `INACTIVE` seconds; after that, the server removes the
-        consumer."""
+        """Unsubscribe, and delete the consumer. Retry for `INACTIVE` seconds; after that time, the server removes the
+        consumer itself."""
         # The generation drops its reference to the subscription, whose handler refers to the generation. Otherwise,
         # this reference cycle would keep both in memory.
         subscription, generation.subscription = generation.subscription, None

@@ -74,7 +74,7 @@ class PullCounts:
         self.free -= amount
 
     def _finish_pull(self, token: int, undelivered: int | None) -> int:
-        """Count the pull `token` as ended. Return the amount that it did not deliver, which becomes free.
+        """Count the pull `token` as ended. The amount that it did not deliver becomes free. Return that amount.
 
         `undelivered` is that amount according to the status of the server. If it is None, our own count is used.
         """

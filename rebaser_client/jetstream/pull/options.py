@@ -46,20 +46,20 @@ class PullLimits(NamedTuple):
         threshold_bytes: int | None,
     ) -> Self:
         if max_messages is not None and max_bytes is not None:
-            raise ConfigError("max_messages and max_bytes are both given; only one of them can be the limit")
+            raise ConfigError("`max_messages` and `max_bytes` are both given: give only one of them")
         limit, by_bytes = _limit(max_messages, max_bytes, DEFAULT_MESSAGES)
         unit, other = ("bytes", "messages") if by_bytes else ("messages", "bytes")
         thresholds = {"messages": threshold_messages, "bytes": threshold_bytes}
         if thresholds[other] is not None:
-            raise ConfigError(f"threshold_{other} has no effect, because max_{unit} is the limit")
+            raise ConfigError(f"`threshold_{other}` has no effect if the limit is `max_{unit}`: set `threshold_{unit}`")
         threshold = thresholds[unit]
         if threshold is None:
             threshold = limit // 2
         elif not 0 <= threshold <= limit:
-            raise ConfigError(f"threshold_{unit} is {threshold}; it must be from 0 to max_{unit}, which is {limit}")
+            raise ConfigError(f"`threshold_{unit}` is {threshold}; it must be from 0 to `max_{unit}`, which is {limit}")
         if not MIN_EXPIRES <= expires <= MAX_EXPIRES:
             raise ConfigError(
-                f"expires is {expires:g} s; for consume it must be from {MIN_EXPIRES:g} to {MAX_EXPIRES:g} s"
+                f"`expires` is {expires:g} s; for `consume` it must be from {MIN_EXPIRES:g} to {MAX_EXPIRES:g} s"
             )
         if idle_heartbeat is None:
             idle_heartbeat = min(max(expires / 2, MIN_HEARTBEAT), MAX_HEARTBEAT)
@@ -72,7 +72,7 @@ class PullLimits(NamedTuple):
         limit, by_bytes = _limit(max_messages, max_bytes, None)
         if not NS <= expires <= MAX_EXPIRES:
             raise ConfigError(
-                f"expires is {expires:g} s; for fetch and next it must be above 0, and at most {MAX_EXPIRES:g} s"
+                f"`expires` is {expires:g} s; for `fetch` and `next` it must be above 0, and at most {MAX_EXPIRES:g} s"
             )
         if idle_heartbeat is None:
             heartbeat = min(expires / 2, MAX_HEARTBEAT) if expires > LONG_FETCH else 0.0
@@ -85,18 +85,20 @@ def _limit(max_messages: int | None, max_bytes: int | None, default: int | None)
     """Return the limit and whether it is in bytes."""
     for name, value in (("max_messages", max_messages), ("max_bytes", max_bytes)):
         if value is not None and value < 1:
-            raise ConfigError(f"{name} is {value}; it must be 1 or more")
+            raise ConfigError(f"`{name}` is {value}; it must be 1 or more")
     limit = max_bytes or max_messages or default
     if limit is None:
-        raise ConfigError("neither max_messages nor max_bytes is given; fetch needs at least one of them")
+        raise ConfigError("neither `max_messages` nor `max_bytes` is given: give at least one of them")
     return limit, max_bytes is not None
 
 
 def _heartbeat(seconds: float, expires: float) -> float:
     if not MIN_HEARTBEAT <= seconds <= MAX_HEARTBEAT:
-        raise ConfigError(f"idle_heartbeat is {seconds:g} s; it must be from {MIN_HEARTBEAT:g} to {MAX_HEARTBEAT:g} s")
+        raise ConfigError(
+            f"`idle_heartbeat` is {seconds:g} s; it must be from {MIN_HEARTBEAT:g} to {MAX_HEARTBEAT:g} s"
+        )
     if 2 * seconds > expires:
-        raise ConfigError(f"idle_heartbeat is {seconds:g} s; it must be at most {expires / 2:g} s, half of expires")
+        raise ConfigError(f"`idle_heartbeat` is {seconds:g} s; it must be at most {expires / 2:g} s, half of `expires`")
     return seconds
 
 
@@ -109,14 +111,16 @@ def check_group(info: ConsumerInfo, group: PriorityGroup, *, fetch: bool) -> Non
     groups, policy = config.get("priority_groups") or [], config.get("priority_policy") or "none"
     if policy == "none":
         if group.name is not None:
-            raise ConfigError(f"{what} has no priority groups; omit the group")
+            raise ConfigError(f"{what} has no priority groups: omit `group`")
         return
     if group.name is None:
-        raise ConfigError(f"{what} has priority groups; name one of them: {', '.join(groups)}")
+        raise ConfigError(f"{what} has priority groups: set `group` to one of them ({', '.join(groups)})")
     if group.name not in groups:
-        raise ConfigError(f"{what} has no group {group.name}; it has {', '.join(groups)}")
+        raise ConfigError(
+            f"{what} has no priority group {group.name}: set `group` to one that exists ({', '.join(groups)})"
+        )
     if fetch and policy == "pinned_client":
-        raise ConfigError(f"{what} serves a pinned client; use consume, which keeps its pin from pull to pull")
+        raise ConfigError(f"{what} pins a client: use `consume`, which keeps its pin from pull to pull")
     for field, required in (("min_pending", "overflow"), ("min_ack_pending", "overflow"), ("priority", "prioritized")):
         if field in group.request and policy != required:
-            raise ConfigError(f"{field} requires priority policy {required}; {what} has {policy}")
+            raise ConfigError(f"`{field}` requires the priority policy {required}, but {what} has the policy {policy}")
