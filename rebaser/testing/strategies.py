@@ -34,7 +34,7 @@ _SCALARS: SearchStrategy[Any] = (
 def values(*, max_leaves: int = 10) -> SearchStrategy[Json]:
     """Return a strategy for values: null, booleans, 64-bit integers, finite doubles, texts, lists and maps.
 
-    A list or map contains about `max_leaves` values at most.
+    A list or map contains at most about `max_leaves` values.
     """
     return st.recursive(
         _SCALARS,

@@ -1,6 +1,6 @@
 """The JetStream context (ADR-37): publishes messages, and makes the API calls that return `Stream` and `Consumer`.
 
-Invariant: publishes are not API calls, and never wait for API calls.
+Invariant: publishing a message is not an API call, and never waits for API calls.
 """
 
 import asyncio

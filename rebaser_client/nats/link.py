@@ -1,7 +1,7 @@
 """A nats-py client that lives as long as its socket. It opens and closes within a time limit and never reconnects.
 
 Invariant: no message that was passed to a link is sent after the link broke. nats-py itself would reconnect and send
-the messages that it had buffered, so that an ack for one delivery could acknowledge a later delivery of the same
+the messages that it had buffered, and then an ack for one delivery could acknowledge a later delivery of the same
 message. Therefore, `Connection` opens a new link instead.
 """
 

@@ -19,7 +19,7 @@ _NO_SPANS = nullcontext(None)
 def client_spans(subjects: Subjects) -> "ClientSpans | None":
     """Return the object that starts the spans of a client; None if the program has not set a tracer provider."""
     api: Any = sys.modules.get("opentelemetry.trace")
-    # While another thread imports the module, the module exists, but has no functions yet.
+    # While another thread imports OpenTelemetry, its module exists, but has no functions yet.
     if api is None or not hasattr(api, "get_tracer_provider"):
         return None
     provider = api.get_tracer_provider()

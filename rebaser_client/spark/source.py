@@ -41,50 +41,68 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
     - `partitions`: the maximum number of partitions (default 32). A change set is never split.
     - `failOnDataLoss`: whether reading fails if commits after `start` or `from`, or commits that `at` needs, were
       purged (default true). If false, such commits or change sets are left out.
-    - `credentials` or `nkey` (files on Spark's machines), `token`, or `user` and `password`: how to log in to NATS.
-    - `tlsCa`, `tlsCert`, `tlsKey` (files on Spark's machines), `tlsHostname`, `domain` (of JetStream): the same as the
-      settings of the servers.
-    - `prefix`, `blobs`, `inboxPrefix`: the same as the settings of the servers.
+    - `credentials` or `nkey` (files on Spark's machines), `token`, or `user` and `password`: the credentials for NATS.
+    - `tlsCa`, `tlsCert`, `tlsKey` (files on Spark's machines), `tlsHostname`, and `domain` (of JetStream): the same
+      values as in the servers' settings.
+    - `prefix`, `blobs`, `inboxPrefix`: the same values as in the servers' settings.
 
-    Columns of values: `workspace`, `change_set`, `sequence` (the log sequence as of which the value is read, the same
-    for all values of a change set), `id`, `state` (ok, stale, error, unset), `kind` (null, boolean, integer, float,
-    text, array, object), `number` (a double), `text`, `json` (the exact value), `error_code`, `error_message`,
-    `error_origin`, `edited` (the log sequence of the commit that last defined the value; null if unknown).
+    All tables that are about change sets have the columns `workspace`, `change_set` and `sequence`. In the list below,
+    "content" stands for the columns `kind` (null, boolean, integer, float, text, array, object), `number` (a double),
+    `text`, and `json` (the exact value).
 
-    Columns of commits: `workspace`, `change_set`, `sequence`, `previous`, `kind`, `at`, `owner`, `covers`, `requests`
-    (`sequence`, `id`, `outcome`, `performed`, `code`, `message`; `author` and `author_message` as the sender of the
-    request gave them), `changes` (`op`: set, derive, unset, remove or computed; `id`; `function` of a derive; and
-    `kind` to `error_origin` as for values), `before` (the definitions that the commit replaced, as in `changes` but
-    without errors; null if they are unknown), `from_change_set` and `from_sequence` (the parent from which the commit
-    created the change set, the branch that it applied, or the target whose edits it added), `reverts_first` and
-    `reverts_last` (the first and the last of the commits that it reverts), `protected` and `status` (the protection and
-    the status that it gives the change set). The offsets of a stream are log sequences.
+    Table `values`, with a row for each value:
 
-    Columns of change sets: `workspace`, `change_set`, `sequence` and `at` (its newest commit, and the time when that
-    commit was stored), `status` (open, applied, abandoned, kept, deleted), `protected`, `origin` and `origin_sequence`
-    (the parent from which it was created, and the commit as of which it was created), `target` and `base_sequence` (the
-    change set to which it can be applied, and the commit of the target up to which it contains the target's edits),
-    `behind` (whether the target was edited after that commit), `changes` and `conflicts` (their number). Columns about
-    an origin or a target are null if there is no origin or no target.
+    - `sequence`: the log sequence as of which the values of the change set were read.
+    - `id`, content, and `state` (ok, stale, error, unset).
+    - `error_code`, `error_message`, `error_origin`: null unless the value is an error.
+    - `edited`: the log sequence of the commit that last defined the value; null if it is unknown.
 
-    Columns of changes, the values whose definitions differ between a branch and its base: `workspace`, `change_set`,
-    `sequence`, `target`, `base_sequence`, `target_sequence` (the commit of the target as of which `theirs` is read),
-    `id`; `base`, `ours` and `theirs` (the definitions at the base, in the branch, and in the target: `op`, `function`,
-    `inputs` and `params` as JSON, and `kind` to `json` as for values; null if the value does not exist); `moved`
-    (whether the target also changed the definition after the base), `landed` (whether the target has the definition of
-    the branch).
+    Table `commits`, with a row for each commit. The offsets of a stream are log sequences.
 
-    Columns of conflicts: `workspace`, `change_set`, `sequence`, `target`, `base_sequence`, `id`; `base` (the definition
-    that both sides replaced), `ours` (the definition in the branch), `theirs` (the definition in the target), as for
-    changes.
+    - `sequence`: the log sequence of the commit. `previous`: the log sequence of the commit before it. `kind`, `at`
+      (time), `owner` (server), `covers`: the same as in the log.
+    - `requests`: the requests that the commit decided, with `sequence`, `id`, `outcome`, `performed`, `code` and
+      `message`. `author` and `author_message` are the texts that the sender of the request gave.
+    - `changes`: the changes that the commit made, with `op` (set, derive, unset, remove or computed), `id`, `function`
+      (of a derive), content, and the error columns of `values`.
+    - `before`: the definitions that the commit replaced, in the form of `changes` but without errors; null if they are
+      unknown.
+    - `from_change_set`, `from_sequence`: the parent from which the commit created the change set, the branch that the
+      commit applied, or the target whose edits the commit added.
+    - `reverts_first`, `reverts_last`: the first and the last of the commits that this commit reverts.
+    - `protected`, `status`: the protection and the status that the commit gives the change set.
 
-    Columns of blobs, of all workspaces: `address`, `size` (bytes), `stored_at` (when the blob was last stored),
-    `version` (changes if the blob is stored again), `trashed` (whether garbage collection has moved it to the trash).
+    Table `change_sets`, with a row for each change set:
 
-    Columns of references, the blobs that stored messages need: `address`, `message` (commit, request or dead_letter),
-    `workspace`, `change_set`, `sequence` (in the stream of that message). An address has at least one row, but not
-    always one for each message. To find blobs that no message needs, read all blobs first and the references
-    afterwards.
+    - `sequence`, `at`: the log sequence of the newest commit, and the time when that commit was stored.
+    - `status` (open, applied, abandoned, kept, deleted), `protected`.
+    - `origin`, `origin_sequence`: the parent from which the change set was created, and the log sequence as of which it
+      was created; null if it has no parent.
+    - `target`, `base_sequence`: the change set to which this change set can be applied, and the log sequence up to
+      which this change set contains the edits of the target; null if it has no target.
+    - `behind`: whether the target was edited after that log sequence.
+    - `changes`, `conflicts`: the number of changes since the base, and of conflicts with the target.
+
+    Table `changes`, with a row for each value whose definition differs between a branch and its base:
+
+    - `target`, `base_sequence`: the same as in `change_sets`. `target_sequence`: the log sequence of the target as of
+      which `theirs` was read.
+    - `id`; `base`, `ours`, `theirs`: the definitions at the base, in the branch and in the target, with `op`,
+      `function`, `inputs` and `params` (as JSON), and content; null if the value does not exist there.
+    - `moved`: whether the target also changed the definition after the base. `landed`: whether the target already has
+      the definition of the branch.
+
+    Table `conflicts`, with a row for each value in conflict: `target`, `base_sequence` and `id`; `base` (the definition
+    that both sides replaced), `ours` (the definition in the branch) and `theirs` (the definition in the target), in the
+    form that they have in `changes`.
+
+    Table `blobs`, with a row for each blob: `address`, `size` (bytes), `stored_at` (when the blob was last stored),
+    `version` (changes if the blob is stored again), and `trashed` (whether garbage collection has moved the blob to the
+    trash).
+
+    Table `references`, with the blobs that stored messages need: `address`; `message` (commit, request or dead_letter);
+    `workspace`, `change_set` and `sequence` of the message. An address has at least one row, but not always a row for
+    each message. To find blobs that no message needs, read all of `blobs` first, and `references` afterwards.
     """
 
     @classmethod
