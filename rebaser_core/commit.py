@@ -21,11 +21,11 @@ class Kind(StrEnum):
     REBASE = "rebase"  # decides requests
     DVU = "dvu"  # brings derived values up to date
     ATTEMPT = "attempt"  # records attempts at a request, an update of derived values or a pull
-    CHECKPOINT = "checkpoint"  # names a checkpoint, and changes no value
+    CHECKPOINT = "checkpoint"  # refers to a new checkpoint, and changes no value
     CREATE = "create"  # begins the log of a change set that was created by a request
     MARK = "mark"  # protects, unprotects, closes, opens or deletes the change set
-    REPLAY = "replay"  # copies the edits that the target received after the base of the branch into the branch
-    GC = "gc"  # records a run of the garbage collection; only the log of `rebaser_core.blobs.garbage.GC_KEY` has it
+    REPLAY = "replay"  # copies into a branch the edits that its target has received since the base of the branch
+    GC = "gc"  # records a garbage collection; found only in the log of `rebaser_core.blobs.garbage.GC_KEY`
 
 
 class Outcome(StrEnum):
@@ -41,9 +41,9 @@ class Outcome(StrEnum):
 class Decision:
     """The record of a decided request in a commit. `request_id` is `@<sequence>` if the message had no readable id.
 
-    `redrive` is the number of times that the request had been sent again from the dead letters. `attempts` is the
-    number of failed tries. `result` is the blob that stores the `conflicts`. A reply that is sent again takes them from
-    this blob. `result` is None if there is no blob.
+    `redrive` is how often the request had been sent again from the dead letters. `attempts` is the number of failed
+    attempts. `result` refers to the blob that stores `conflicts`, or is None if there is no such blob. If the reply has
+    to be sent again, its conflicts are read from this blob.
     """
 
     sequence: int
@@ -55,7 +55,7 @@ class Decision:
     redrive: int = 0
     attempts: int = 0
     conflicts: tuple[Conflict, ...] = field(default=(), compare=False)  # only for the reply; not written to the log
-    # The digest of the request (`content_digest`), empty if it is unknown. A header of the commit contains it.
+    # The digest of the request (see `content_digest`), or empty if unknown. It is stored in a header of the commit.
     digest: bytes = field(default=b"", compare=False)
     position: int = 0  # for an apply, the log sequence of the branch; for a rebase, that of the target; otherwise 0
     unresolved: int = 0  # for a rebase, the number of conflicts in the branch after the rebase
@@ -66,8 +66,8 @@ class Decision:
 class Applied:
     """The position up to which the requests of a change set have been decided.
 
-    `stream` is the creation time of the stream of requests, as opaque text. `sequence` is the stream sequence of the
-    last decided request.
+    `stream` is the request stream's creation time, as opaque text. `sequence` is the stream sequence of the last
+    decided request.
     """
 
     stream: str
@@ -76,9 +76,9 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRef:
-    """A reference to a checkpoint: its address, its size (bytes), and the log sequence whose state it contains.
+    """A reference to a checkpoint: its address, its size (bytes), and the log sequence at which it captures the state.
 
-    For a branch, `changes` is the blob with the changes of the branch at this log sequence.
+    For a branch, `changes` refers to the blob that contains the branch's changes at this log sequence.
     """
 
     address: str
@@ -87,18 +87,18 @@ class CheckpointRef:
     changes: "BlobRef | None" = None
 
 
-DVU_ATTEMPT = 0  # `Attempt.sequence` if derived values are updated; no request has this sequence
-PULL_ATTEMPT = -1  # `Attempt.sequence` if a branch is rebased automatically (a pull)
+DVU_ATTEMPT = 0  # `Attempt.sequence` for an update of derived values; no request has this sequence
+PULL_ATTEMPT = -1  # `Attempt.sequence` for a pull, which is an automatic rebase of a branch
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A record of how often a request, an update of derived values or a pull was tried.
+    """A record of how often a request, an update of derived values or a pull has been attempted.
 
-    `sequence` is the sequence of the request, `DVU_ATTEMPT` or `PULL_ATTEMPT`. `count` is the number of tries after
-    which the request was still undecided. `first_ms` is the Unix time of the first of these tries; for an update or a
-    pull, it is the time of the last try. `deaths` is the number of tries without a recorded end: a server died, or the
-    try still runs.
+    `sequence` is the sequence of the request, `DVU_ATTEMPT` or `PULL_ATTEMPT`. `count` is the number of attempts after
+    which the request was still undecided. `first_ms` is the Unix time of the first of these attempts or, for an update
+    or a pull, of the last one. `deaths` is the number of attempts without a recorded end, either because the server
+    died or because the attempt is still running.
     """
 
     sequence: int
@@ -137,10 +137,10 @@ class Authorship:
 
 @dataclass(frozen=True, slots=True)
 class Reverts:
-    """The edits that a revert takes back, which are those of the commits from log sequence `first` to `last`.
+    """The edits that a revert undoes: those of the commits from log sequence `first` to `last`.
 
-    If `request` is given, only the edits of this request are taken back, and `first` equals `last`. `of` is None if the
-    commits are in the log of the change set itself. If they are in the log of its target, `of` is the target.
+    If `request` is given, only the edits of this request are undone, and `first` equals `last`. If the commits are in
+    the log of the change set's target, `of` is the target; if they are in its own log, `of` is None.
     """
 
     first: int
@@ -151,7 +151,7 @@ class Reverts:
 
 @record
 class Source:
-    """The source of the changes of a commit: another change set, at its log sequence `sequence`.
+    """The change set from which a commit takes its changes, in its state at log sequence `sequence` of its own log.
 
     `change_set` is either a branch that the commit applied, or the target onto which the commit rebased a branch. If
     `keep` is true, the applied branch stays open even if all of its edits are applied.
@@ -163,7 +163,7 @@ class Source:
 
 
 class Strategy(StrEnum):
-    """The way in which a rebase treats an id that the branch and its target have defined differently."""
+    """How a rebase treats an id that the branch and its target have defined differently."""
 
     RECORD = "record"  # the definition of the branch stays, and a conflict is recorded
     OURS = "ours"  # the definition of the branch stays
@@ -175,9 +175,9 @@ class Replay:
     """The part of a `replay` commit that concerns ids whose definitions in the branch stay the same.
 
     For each of these ids, `bases` contains the target's definition at the new base (`Remove` if the target has none).
-    For each of them that is in conflict after the commit, `conflicts` contains the definition that both sides replaced.
-    The other ids of `bases` are not in conflict. If `blob` is set, both fields are in that blob, and they are empty in
-    a decoded commit until the caller loads the blob.
+    For each id that is in conflict after the commit, `conflicts` contains the definition that both sides replaced; the
+    other ids are not in conflict. If `blob` is set, it refers to a blob that stores `bases` and `conflicts`. In a
+    decoded commit, both are then empty until the caller loads the blob.
     """
 
     bases: tuple[Update, ...] = ()
@@ -191,9 +191,9 @@ class BranchStatus(StrEnum):
 
     OPEN = "open"
     CLOSED = "kept"  # the change set was created closed, as a tag that keeps a state
-    APPLIED = "applied"  # the change set was closed because its target has all of its edits
+    APPLIED = "applied"  # the change set was closed because its target contains all of its edits
     ABANDONED = "abandoned"  # the change set was closed without being applied
-    DELETED = "deleted"  # the change set has no values, and accepts only requests to create or reopen it
+    DELETED = "deleted"  # the change set has no values, and accepts only a request to create it again or to reopen it
 
 
 @record
@@ -214,12 +214,12 @@ class Marking:
 
 @record
 class Collection:
-    """The plan of a run of the garbage collection. It is recorded before the run carries it out.
+    """The plan of a garbage collection, which is recorded before it is carried out.
 
-    `candidates` is the number of blobs that no message needed. `trash`, `erase` and `restore` are the numbers of blobs
-    to move to the trash, to erase from it, and to restore from it; `trash_bytes` and `erase_bytes` are their sizes.
-    `began_ms` is the start of the run by the clock of NATS (Unix ms). `grace_ms` is the minimum time for which a blob
-    is a candidate before it moves to the trash. `listed` is the blob that lists all candidates.
+    `candidates` is the number of blobs that no message refers to. `trash`, `erase` and `restore` are the numbers of
+    blobs to move to the trash, to erase from it, and to restore from it; `trash_bytes` and `erase_bytes` are their
+    sizes. `began_ms` is when the collection began, by the NATS server's clock (Unix ms). `grace_ms` is the minimum time
+    for which a blob is a candidate before it moves to the trash. `listed` refers to the blob that lists all candidates.
     """
 
     began_ms: int
@@ -235,14 +235,14 @@ class Collection:
 
 @record
 class BranchSummary:
-    """A summary of a branch after a commit, for a header of this commit.
+    """A summary of a branch after a commit, which the commit stores in a header.
 
-    `target` is empty if the change set has no target. `base` is the log sequence of the target whose edits the branch
-    contains. `changes` is the number of definitions that differ from those at the base; definitions that were edited
-    back since the last checkpoint are also counted. `conflicts` is the number of ids in conflict with the target.
-    `origin` is the parent, which was copied at its log sequence `origin_sequence`; it is empty if the change set began
-    empty. `birth` is the log sequence of the `create` commit; it is 0 in that commit itself, or if no such commit
-    exists. `follows` is true if the branch takes over edits of the target without a request.
+    `target` is empty if the change set has no target. `base` is the log sequence up to which the branch contains the
+    edits of the target. `changes` is the number of definitions that differ from those at the base; it also counts
+    definitions that were changed back after the last checkpoint. `conflicts` is the number of ids in conflict with the
+    target. `origin` is the parent, which was copied as of its log sequence `origin_sequence`, or empty if the change
+    set began without values. `birth` is the log sequence of the `create` commit; it is 0 in that commit itself, or if
+    no such commit exists. `follows` is true if the branch takes over edits of the target automatically.
     """
 
     target: str
@@ -258,10 +258,10 @@ class BranchSummary:
 
 @record
 class TailRow:
-    """A copy, in a `create` commit, of the message with the sequence `sequence` in the parent's log.
+    """A copy of the message with the sequence `sequence` in the parent's log, which a `create` commit contains.
 
-    `body` is the wire map of the copied commit in `version`, without the fields that folding does not need. It is None
-    if the message was not a commit.
+    `body` is the wire map of the copied commit in version `version`, reduced to the fields that folding needs. It is
+    None if the message was not a commit.
     """
 
     sequence: int
@@ -273,12 +273,13 @@ class TailRow:
 class Origin:
     """The origin of a change set: its parent `change_set`, at the parent's log sequence `sequence`.
 
-    `target` is the change set to which the new one can be applied: the parent, or the target of the parent. `base` is
-    the log sequence of the target whose edits the new change set contains. `follows` is true if the new change set
-    takes over later edits of the target without a request.
+    `target` is the change set to which the new change set can be applied: either the parent or the parent's target.
+    `base` is the log sequence up to which the new change set contains the edits of its target. `follows` is true if the
+    new change set automatically takes over later edits of its target.
 
     `tail` contains copies of the messages in the parent's log after the parent's checkpoint, up to `sequence`. If
-    `tail_blob` is set, they are in that blob, and `tail` of a decoded commit is empty until the caller loads the blob.
+    `tail_blob` is set, the copies are stored in that blob, and `tail` of a decoded commit is empty until the caller
+    loads it.
     """
 
     change_set: str
@@ -305,30 +306,31 @@ class Commit:
     """One entry of the log of a change set.
 
     `delta` contains `Update`s in a `rebase` or `replay` commit, and `Computed`s in a `dvu` commit. If `delta_blob` is
-    set, the delta is in that blob, and `delta` of a decoded commit is empty until the caller loads the blob. `covers`
+    set, the delta is stored in that blob, and `delta` of a decoded commit is empty until the caller loads it. `covers`
     is the log sequence up to which derived values are up to date; None stands for the sequence of this commit, which
-    was unknown when the commit was written. `recompute` names derived values that have to be computed again although
-    none of their inputs changed.
+    was unknown when the commit was written. `recompute` specifies derived values that have to be computed again
+    although none of their inputs changed.
 
     `before` contains the definitions that this commit replaces, one for each id of its delta that existed before. It is
-    None if they are unknown. If `before_blob` is set, they are in that blob, and `before` of a decoded commit is empty
-    until the caller loads the blob. Folding does not need these definitions. `authors` has one item for each of
-    `requests`, or is empty. `reverts` are the edits that the commit takes back. `source` is the branch that the commit
-    applies, or, in a `replay` commit, the target at the new base. `settled` are the ids whose conflicts are resolved by
-    the edits of the commit.
-    Only `mark` commits have a `marking`, only `replay` commits a `replay`, and only `gc` commits a `collection`.
+    None if these definitions are unknown. If `before_blob` is set, they are stored in that blob, and `before` of a
+    decoded commit is empty until the caller loads it. Folding does not need these definitions. `authors` has one item
+    for each of `requests`, or is empty. `reverts` specifies the edits that the commit reverts. `source` is the branch
+    that the commit applies, or, in a `replay` commit, the target at the new base. `settled` are the ids whose conflicts
+    are resolved by the edits of the commit. Only `mark` commits have a `marking`, only `replay` commits a `replay`, and
+    only `gc` commits a `collection`.
 
     If `status` is None, a `create` commit creates an open change set, and a `replay` commit leaves the status as it is.
 
     Only `create` commits have `origin` (None for a change set that begins empty) and `carried`, the outcomes that
     earlier commits of the log recorded. A `create` commit can be folded without any earlier commit of its log. Its
-    `checkpoint` is the checkpoint of the parent. Later commits name the same checkpoint until the change set has its
-    own. Until then, their `begin` is the sequence of the `create` commit.
+    `checkpoint` is the checkpoint of the parent. Later commits refer to the same checkpoint until the change set has
+    one of its own. Until then, their `begin` is the sequence of the `create` commit.
 
-    `edited`, `branch`, `protected` and `blobs` are only in headers, so a decoded commit lacks them. `edited` is the
-    sequence of the newest commit with edits (None: this one; 0: there is none). `branch` summarizes the branch after
-    this commit. `protected` is true if the change set is protected after this commit. `blobs` are the addresses of all
-    blobs that are needed to read the log from this message on.
+    `edited`, `branch`, `protected` and `blobs` are stored only in headers, so decoding a payload does not set them.
+    `edited` is the sequence of the newest commit with edits: None stands for this commit, and 0 means that there is no
+    such commit. `branch` summarizes the branch after this commit. `protected` is true if the change set is protected
+    after this commit. `blobs` are the addresses of all blobs that a reader needs in order to read the log from this
+    commit on.
     """
 
     id: str
@@ -345,10 +347,10 @@ class Commit:
     attempt: Attempt | None = None
     forget_before_ms: int = 0  # outcomes recorded before this Unix time (ms) are no longer kept
     recompute: tuple[Recompute, ...] = ()
-    debt: int = field(default=0, compare=False)  # number of due roots and recomputes; also in a header
+    debt: int = field(default=0, compare=False)  # number of due roots and recomputes; also stored in a header
     sequence: int = field(default=0, compare=False)  # log sequence of this commit; 0 if unknown
-    # Functions that definitions name, but that the server that wrote this commit does not have. They are only in a
-    # header. If the server of the sweeper has one of these functions, the sweeper makes an owner compute the values.
+    # Functions that definitions use but that the server that wrote this commit lacks. They are stored only in a header.
+    # A sweeper whose server has one of these functions makes an owner compute the values.
     unknown: tuple[str, ...] = field(default=(), compare=False)
     before: tuple[Update, ...] | None = None
     before_blob: BlobRef | None = None
@@ -389,8 +391,9 @@ class Commit:
 
     @property
     def created_by(self) -> int:
-        """The sequence of the `create` commit from which a reader begins in order to get the state after this commit.
+        """The sequence of the `create` commit from which a reader starts in order to rebuild the state after this
+        commit.
 
-        It is 0 if the reader begins from a checkpoint of the change set itself.
+        It is 0 if the reader starts from a checkpoint of the change set itself.
         """
         return self.sequence if self.kind is Kind.CREATE else self.begin

@@ -28,7 +28,7 @@ class FunctionSignature:
     pattern: bool = False
 
 
-BY_ID: Final = "by_id"  # the planner replaces this function by `object`, with the ids as input names
+BY_ID: Final = "by_id"  # the planner replaces this function with `object`, which gets the ids as its input names
 NO_PATTERN: Final = "needs a pattern among its inputs; for ids alone, use object"
 _OF_VALUES = "abs concat count keys length list max mean merge min product sum union values"
 
@@ -63,8 +63,8 @@ def check_definition(update: Update, *, formulas: bool = False) -> None:
 
 
 def check_definitions(updates: Iterable[Update], *, formulas: bool = False) -> None:
-    """Check each definition in `updates`, as `check_definition` does. An error message also contains the position of
-    the invalid update, counted from 0."""
+    """Check each definition in `updates`, like `check_definition`. Error messages also contain the position of the
+    invalid update, counted from 0."""
     for position, update in enumerate(updates):
         if type(update) is Derive:
             _check(update, f"update {position} of ", formulas)

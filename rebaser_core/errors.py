@@ -1,4 +1,4 @@
-"""Defines the exceptions of Rebaser, with one class for each way of handling a failure.
+"""Defines Rebaser's exceptions, with one class for each way to handle a failure.
 
 Invariant: the class of an exception alone determines how the failure is handled, and no two classes are handled in the
 same way. The `code` of an exception is for programs and does not change between releases; its message is for people.
@@ -7,7 +7,7 @@ same way. The `code` of an exception is for programs and does not change between
 from enum import Enum
 from typing import ClassVar, Final
 
-REQUEST_ID_REUSED: Final = "request_id_reused"  # the error code if a different request has used the same id
+REQUEST_ID_REUSED: Final = "request_id_reused"  # the error code if a different request has already used the same id
 
 
 class Disposition(Enum):
@@ -43,7 +43,7 @@ class TransientError(RebaserError):
 
 
 class UnsupportedVersion(RebaserError):  # noqa: N818 - the protocol uses this name
-    """The message has a newer version than this program can read. A server of a newer release must process it."""
+    """The message has a newer version than this program can read. A server with a newer release must process it."""
 
     disposition = Disposition.WAIT_FOR_NEWER
     default_code = "unsupported_version"

@@ -1,11 +1,12 @@
 """Determines how far back the log of a change set can be read, and how much of it is kept.
 
-A log is purged from its beginning. The state after a commit can be read if the checkpoint that the commit names and all
-commits after that checkpoint (its tail) remain. Some commits at the beginning of the remaining log cannot be read: they
-were appended while a checkpoint was being written, and a part of the tail of the previous checkpoint was purged.
+A log is purged from its beginning. The state after a commit can be read if the checkpoint to which the commit refers
+and all commits after that checkpoint (its tail) remain. Some commits at the beginning of the remaining log cannot be
+read: they were appended while a checkpoint was being written, and a part of the tail of the previous checkpoint was
+purged.
 
-The state records the checkpoints that its log has named, as marks. So servers and tools can compute from the state
-alone how much of the log is to be purged.
+The state contains a mark for each checkpoint to which its log has referred. From these marks alone, servers and tools
+can compute how much of the log should be purged.
 
 Invariants: readers, purges and tools all call `readable` to determine which positions can be read. `purge_through`
 returns 0 or the sequence of a checkpoint that is older than the newest one.
@@ -21,13 +22,13 @@ MAX_MARKS = 128
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A record of a checkpoint that the log has named.
+    """A record of a checkpoint to which the log has referred.
 
     The checkpoint contains the state after the commit at log sequence `sequence`. `named` is the log sequence of the
-    first commit that names the checkpoint; states before this commit are read from earlier checkpoints. `at_ms` is the
-    time of the commit `named` (Unix ms), or the time of an older mark if that time is later. `weight` is the number of
-    bytes in the log up to the commit `named`, including blobs and purged commits. Commits before a checkpoint of an
-    earlier release are not counted, because checkpoints of that release do not record the weight.
+    first commit that refers to the checkpoint; states before that commit are read from earlier checkpoints. `at_ms` is
+    the time of that commit (Unix ms), or the time of an older mark if it is later. `weight` is the number of bytes in
+    the log up to that commit, including blobs and purged commits. Commits before a checkpoint that an earlier release
+    wrote are not counted, because such a checkpoint does not record the weight.
     """
 
     sequence: int
@@ -46,7 +47,7 @@ class Retention:
 
 
 def read_after(checkpoint: CheckpointRef | None, begin: int = 0) -> int:
-    """Return the log sequence after which a reader starts to read, to get the state after a commit that names
+    """Return the log sequence after which to start reading in order to rebuild the state as of a commit that refers to
     `checkpoint`.
 
     `begin` is the sequence of the `create` commit if the checkpoint belongs to the parent of the change set; otherwise
@@ -58,11 +59,11 @@ def read_after(checkpoint: CheckpointRef | None, begin: int = 0) -> int:
 
 
 def readable(checkpoint: CheckpointRef | None, begins_after: int, begin: int = 0) -> bool:
-    """Return whether the state after a commit that names `checkpoint` can be read from a log that begins after
-    `begins_after`.
+    """Return whether the log still has all commits that are needed to read the state after a commit that refers to
+    `checkpoint`.
 
-    `begins_after` is the sequence before the oldest commit in the log, 0 if the log was never purged. `begin` is as in
-    `read_after`.
+    `begins_after` is the sequence before the oldest commit in the log, or 0 if the log was never purged. `begin` has
+    the same meaning as in `read_after`.
     """
     return read_after(checkpoint, begin) >= begins_after
 
@@ -71,7 +72,7 @@ def add_mark(marks: list[Mark], checkpoint: CheckpointRef, named: int, at_ms: in
     """Add a mark for `checkpoint` to `marks`. The other parameters are the fields of the mark.
 
     If there are then too many marks, every second mark of the older half is dropped. A purge can end only at a mark, so
-    more of the log may then be kept than the retention requires.
+    more of the log may then be kept than the retention policy requires.
     """
     if marks:
         at_ms = max(at_ms, marks[-1].at_ms)
@@ -81,11 +82,11 @@ def add_mark(marks: list[Mark], checkpoint: CheckpointRef, named: int, at_ms: in
 
 
 def purge_through(marks: Sequence[Mark], weight: int, retention: Retention, *, crowded: bool = False) -> int:
-    """Return the log sequence up to which the log is to be purged, or 0 if it is not to be purged.
+    """Return the log sequence up to which the log should be purged, or 0 if nothing should be purged.
 
     `weight` is the weight of the whole log, counted as in `Mark`. If `crowded` is true, the stream has no room for
-    history, so as much as possible is purged. Ages are measured from the newest mark instead of the clock, so the
-    result depends only on the log.
+    history, so as much as possible is purged. Ages are measured back from the newest mark instead of from the current
+    time, so the result depends only on the log.
 
     The newest two checkpoints and the commits after the older of the two always remain, because a reader may have
     started from the older one.
@@ -98,7 +99,7 @@ def purge_through(marks: Sequence[Mark], weight: int, retention: Retention, *, c
     begin_ms = marks[-1].at_ms - retention.for_ms
     place = -1
     for number, mark in enumerate(marks[: last + 1]):
-        if mark.at_ms <= begin_ms:  # to read the state at `begin_ms`, nothing before this mark is needed
+        if mark.at_ms <= begin_ms:  # the state at `begin_ms` can be read without the log before this mark
             place = number
     if weight > retention.max_bytes:
         while place < last and (place < 0 or weight - marks[place].weight > retention.max_bytes):

@@ -19,8 +19,8 @@ _VALUES = {char: number for number, char in enumerate(_CROCKFORD)}
 
 
 RESERVED = "-"
-"""The workspace for messages that belong to no workspace of a user: requests whose subject names no change set, and the
-log of the garbage collection."""
+"""The workspace for messages that belong to no user's workspace: the garbage collection log, and requests whose subject
+does not specify a change set."""
 
 RequestId = NewType("RequestId", str)
 """The id of a request: a subject token (a ULID if Rebaser made it), or `@<sequence>` if the request contained no id."""
@@ -58,15 +58,15 @@ def is_sequence_id(id_: RequestId) -> bool:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ChangeSetKey:
-    """The name of a change set together with that of its workspace. Requests with the same key are applied in order."""
+    """A change set's name together with its workspace's name. Requests with the same key are applied in order."""
 
     workspace: str
     change_set: str
 
     @classmethod
     def of(cls, workspace: object, change_set: object) -> "ChangeSetKey":
-        """Return the key for names that have not been checked. Raise `UnprocessableError` if a name is not a subject
-        token, or if the workspace is the reserved one."""
+        """Check both names and return their key. Raise `UnprocessableError` if a name is not a subject token, or if the
+        workspace is the reserved one."""
         key = cls.of_any(workspace, change_set)
         if key.workspace == RESERVED:
             raise UnprocessableError(
@@ -80,8 +80,8 @@ class ChangeSetKey:
         return cls(check_token(workspace, "workspace"), check_token(change_set, "change set"))
 
     def beside(self, change_set: str) -> "ChangeSetKey":
-        """Return the key of the change set `change_set` in the same workspace. The name must be valid; it is not
-        checked."""
+        """Return the key of the change set `change_set` in the same workspace. The caller must have checked the
+        name."""
         return ChangeSetKey(self.workspace, change_set)
 
     def __str__(self) -> str:
@@ -96,12 +96,12 @@ def is_key(text: str) -> bool:
 def ulid(timestamp_ms: int, randomness: bytes) -> str:
     """Return a ULID (github.com/ulid/spec), which is 26 characters long.
 
-    `timestamp_ms` is the Unix time for its first 48 bits. `randomness` contains at least 10 bytes, of which the first
-    10 are used for the other 80 bits. Both are parameters because this package uses neither a clock nor a random
+    `timestamp_ms` is the Unix time, which becomes the first 48 bits. `randomness` contains at least 10 bytes, of which
+    the first 10 become the other 80 bits. Both are parameters because this package uses neither a clock nor a random
     source.
     """
     pairs, bits = _PAIRS, int.from_bytes(randomness[:10], "big")
-    # This is not a loop, because a loop would take three times as long, and the function runs for each request.
+    # A loop would take three times as long, and this function runs for each request.
     return (
         f"{_time_part(timestamp_ms)}{pairs[bits >> 70]}{pairs[bits >> 60 & 1023]}{pairs[bits >> 50 & 1023]}"
         f"{pairs[bits >> 40 & 1023]}{pairs[bits >> 30 & 1023]}{pairs[bits >> 20 & 1023]}{pairs[bits >> 10 & 1023]}"

@@ -1,5 +1,5 @@
-"""Defines the limits of requests and commits. All limits are enforced, because a hostile sender can exceed any of
-them."""
+"""Defines the limits of requests and commits. All limits are enforced, because a hostile sender may try to exceed any
+of them."""
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -15,11 +15,12 @@ class Limits:
     max_updates: int = 100_000  # updates in a request
     max_inputs: int = 1_000_000  # input ids of a derived value
     max_matches: int = 100  # patterns among the inputs of a derived value; 0 forbids patterns
-    max_request_bytes: int = 16 * 1024 * 1024  # bytes of a request with its blob; decoding may need 70 times as many
+    # Bytes of a request and its blob; decoding needs up to 70 times the memory.
+    max_request_bytes: int = 16 * 1024 * 1024
 
     @property
     def without_matches(self) -> "Limits":
-        """The same limits for messages of older versions, in which inputs cannot be patterns."""
+        """The same limits, but for messages of older versions, in which inputs cannot be patterns."""
         return _without_matches(self)
 
 
@@ -30,9 +31,9 @@ def _without_matches(limits: Limits) -> Limits:
 
 DEFAULT_LIMITS = Limits()
 
-# A commit contains the updates of many requests, which were checked when they were received. These limits only prevent
-# a damaged or foreign commit from using up the memory. Every reader of a log applies them. So the limits for requests
-# must never be larger; otherwise, readers would refuse a commit that a server wrote.
+# A commit contains the updates of many requests, which were checked when they were received. These limits only keep a
+# damaged or foreign commit from using up the memory. Every reader of a log enforces them, so no limit for requests may
+# ever be larger; otherwise, readers would refuse commits that a server wrote.
 COMMIT_LIMITS = Limits(
     max_id_length=64 * 1024,
     max_depth=256,

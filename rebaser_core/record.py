@@ -1,9 +1,9 @@
 """Defines the class decorator `record`, for dataclasses whose objects are created for each request.
 
 Invariant: no code changes a record that other code has already received. A type checker refuses assignments to the
-fields of a record, but Python allows them. Python could only refuse them for frozen dataclasses, which are slow to
-create: they set each field through `object.__setattr__`, which takes 0.3 µs, twenty times as long as an assignment.
-When records were frozen, this took a tenth of the CPU time of a server.
+fields of a record, but Python allows them. Frozen dataclasses would make Python refuse them, but are slow to create:
+they set each field through `object.__setattr__`, which takes 0.3 µs, twenty times as long as an assignment. When
+records were frozen, creating them took a tenth of a server's CPU time.
 """
 
 from dataclasses import dataclass, field

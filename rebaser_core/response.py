@@ -12,8 +12,8 @@ from rebaser_core.updates import Update
 class Success:
     """The request was successful: `performed` updates were applied in the commit at log sequence `commit`.
 
-    If the request applied a branch, `position` is the log sequence of the branch that was applied. If the request
-    rebased a branch, `position` is the log sequence of the target onto which it was rebased, and `conflicts` is the
+    If the request applied a branch, `position` is the branch's log sequence up to which it was applied. If the request
+    rebased a branch, `position` is the target's log sequence onto which the branch was rebased, and `conflicts` is the
     number of unresolved conflicts in the branch after the rebase. For other requests, both are 0.
     """
 
@@ -51,9 +51,8 @@ class Conflict:
 class Conflicts:
     """The request was refused because of conflicts, and nothing was applied.
 
-    `commit` is the log sequence of the commit that records the refusal and its `message`. The conflicts are stored only
-    if they have sides, in a blob. Without sides, they are not stored, and `conflicts` is empty when the reply is sent
-    again.
+    `commit` is the log sequence of the commit that records the refusal and its `message`. Conflicts that have sides are
+    stored in a blob. Conflicts without sides are not stored, so `conflicts` is empty if the reply is sent again.
     """
 
     message: str

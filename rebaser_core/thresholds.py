@@ -1,10 +1,10 @@
 """Defines thresholds, which are sizes at which a program switches to another method of computing the same result.
 
-Invariant: no result depends on a threshold. So tests can set all thresholds to their lowest meaningful values, so that
-every alternative method is used at once, or to their highest values, so that none is used, or to random values.
+Invariant: no result depends on a threshold. Tests can therefore set all thresholds to their lowest meaningful values
+(every alternative method is always used), to their highest values (none is ever used), or to random values.
 
-Code reads `now` when it chooses a method. `forced` replaces `now` in this process. For processes that a test starts,
-`rebaser.runtime.forced_thresholds` replaces it by the content of an environment variable.
+Code reads `now` when it chooses a method. In this process, `forced` replaces `now`. In processes that a test starts,
+`rebaser.runtime.forced_thresholds` sets `now` from an environment variable.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Protocol, TypeVar
 
-NEVER: Final = 1 << 40  # larger than any real size, and small enough that a sum of several still fits in 64 bits
+NEVER: Final = 1 << 40  # larger than any real size, but small enough that a sum of several such numbers fits in 64 bits
 _SMALL: Final = (1, 2, 3, 5, 8, 20, 60, 200, 1000)
 
 
@@ -48,11 +48,11 @@ class Thresholds:
     """Maximum bytes of a packet. Further values go into another packet or the next wave. A single value may be
     larger."""
     parallelism: int = _from(2, 1, 64)
-    """Number of packets in a wave, if there is enough work. As many tasks run at the same time."""
+    """Number of packets in a wave if there is enough work, and thus the number of tasks that run at the same time."""
     task_min_elements: int = _from(150_000, 1)
     """Minimum number of elements for each task after the first, because another task costs 30 to 45 ms."""
     interpreted_max: int = _from(300, -1)
-    """Maximum number of values or inputs that loops in Python process during planning. Compiled loops process more."""
+    """Maximum number of values or inputs that Python loops process during planning. Compiled loops process more."""
     interpreted_max_during_start: int = _from(100_000, -1)
     """The value of `interpreted_max` while Spark starts, because loading or building compiled code would delay the
     start by seconds."""
@@ -63,7 +63,7 @@ class Thresholds:
     """Minimum number of values in a change set for a full plan, which covers the whole graph."""
     full_plan_reach_divisor: int = _from(32, 1)
     """A full plan is made if an update reaches at least one in this many values, and the layout of the graph is cached.
-    If the layout has to be built, the update must reach four times this share."""
+    If the layout first has to be built, the update must reach four times this share."""
     full_plan_max_python_share: float = _share(1 / 16)
     """Maximum share of the values of a full plan that Python computes. A full plan does not stop at values that do not
     change, so Python would compute more values than with packets."""
@@ -77,7 +77,7 @@ class Thresholds:
     """Maximum bytes of the structure of a graph if it has to be sent in a packet, because no shared storage is
     available. With a larger structure, the update is planned in packets that each contain a part of the graph."""
     ids_as_text_min_values: int = _from(10_000, 1)
-    """Minimum number of values in a full plan from which their ids are also stored as one text."""
+    """Minimum number of values in a full plan whose ids are also stored as a single text."""
     plan_on_loop_max_elements: int = _from(300)
     """Maximum number of elements of a change set whose updates are planned on the event loop, not in a thread."""
     plan_on_loop_max_text_chars: int = _from(1000)
@@ -131,28 +131,28 @@ class Thresholds:
     # -- requests and the log ----------------------------------------------------------------------------------------
 
     inline_max_bytes: int = _from(NEVER)
-    """Maximum bytes of a message that contains its updates or results itself. A larger message names a blob that
+    """Maximum bytes of a message that contains its updates or results itself. A larger message refers to a blob that
     contains them. The limit is never more than half of the maximum payload of NATS."""
     inline_max_updates: int = _from(10_000)
-    """Maximum number of updates or results that a commit contains itself, because encoding more takes tens of
-    milliseconds. More are stored in a blob."""
+    """Maximum number of updates or results that a commit contains itself. More are stored in a blob, because encoding
+    them takes tens of milliseconds."""
     inline_table_max_rows: int = _from(1_000)
     """Maximum number of rows in a table of results that a commit contains itself. A larger table is stored in a blob,
     in columns."""
     blob_slice_max_items: int = _from(256, 1, 60_000)
     """Maximum number of updates or results of a blob that are encoded or decoded in one call."""
     overlay_merge_per_commit: int = _from(256, 1)
-    """Number of values that each commit merges from the overlay into the columns, in addition to those that it
-    changes."""
+    """Number of values that each commit merges from the overlay into the columns, in addition to the number of values
+    that it changes."""
     fold_step: int = _from(500, 1)
     """Number of edits that are checked or folded in one step. Between steps, other tasks run on the event loop."""
     overlay_merge_step: int = _from(500, 1)
     """Number of values of the overlay that are merged in one step, before a view is opened and after it is closed."""
     replay_min_bytes: int = _from(4 * 1024 * 1024)
-    """Bytes of commits of the target up to which a rebase always reads the commits, even if the target's state is
+    """A rebase always reads the target's commits if they have at most this many bytes, even if the target's state is
     smaller."""
     replay_max_bytes: int = _from(64 * 1024 * 1024)
-    """Maximum bytes of commits of the target that a rebase reads. If there are more, the rebase compares the states of
+    """Maximum bytes of the target's commits that a rebase reads. If there are more, the rebase compares the states of
     the branch and the target instead."""
     on_loop_max_bytes: int = _from(32 * 1024)
     """Maximum bytes of data that is processed on the event loop, not in a thread, if no other threshold applies."""
@@ -189,9 +189,9 @@ class Thresholds:
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
     part_rows: int = _from(1_048_576, 1)
-    """Maximum number of rows in a file of a checkpoint."""
+    """Maximum number of rows in a checkpoint file."""
     part_bytes: int = _from(64 * 1024 * 1024)
-    """Bytes of a file of a checkpoint from which the next batch is written to another file."""
+    """Size in bytes from which a checkpoint file is full, so that the next batch is written to another file."""
     batch_rows: int = _from(65_536, 1)
     """Maximum number of rows in a batch. Processing this many rows takes tens of milliseconds."""
     batch_bytes: int = _from(16 * 1024 * 1024)
@@ -203,7 +203,7 @@ class Thresholds:
     copy_step_objects: int = _from(10_000, 1)
     """Number of objects that are copied in one step, during which nothing else runs."""
     uncompressed_max_rows: int = _from(1_000)
-    """Maximum number of rows in a part that is not compressed."""
+    """Maximum number of rows in a checkpoint file that is not compressed."""
     copy_id_list_divisor: int = _from(10)
     """If fewer than one in this many rows are written, their ids are copied one by one. Otherwise the whole list of ids
     is copied."""
@@ -214,15 +214,15 @@ class Thresholds:
     """If the size of all deltas, multiplied by this factor, exceeds the size of the base, the next checkpoint is a new
     base. 0 turns this rule off."""
     max_deltas: int = _from(64)
-    """Maximum number of deltas after a base. Each delta adds a few milliseconds to the time of loading."""
+    """Maximum number of deltas after a base. Each delta adds a few milliseconds to the loading time."""
     vectorized_count_min_rows: int = _from(100_000, 1)
-    """Minimum number of rows from which they are counted with an operation on whole arrays."""
+    """Minimum number of rows that are counted with an operation on whole arrays."""
 
     # -- branches ----------------------------------------------------------------------------------------------------
 
     inline_tail_max_bytes: int = _from(16 * 1024)
-    """Maximum bytes of copied commits that a `create` commit contains itself. More are stored in a blob, which all
-    change sets created from the same position share."""
+    """Maximum bytes of copied commits that a `create` commit contains itself. More are stored in a blob, which is
+    shared by all change sets that are created from the same position."""
     tail_max_bytes: int = _from(1024 * 1024)
     """Maximum bytes of commits that are copied for a `create` commit. If the parent has more commits after its
     checkpoint, a checkpoint of its state is stored for the new change set instead."""
@@ -232,7 +232,8 @@ class Thresholds:
 
     @classmethod
     def lowest(cls) -> "Thresholds":
-        """Return the lowest thresholds. The smallest input exceeds them, so every alternative method is always used."""
+        """Return the lowest thresholds. Even the smallest input exceeds them, so every alternative method is always
+        used."""
         return cls(**{field_.name: field_.metadata["lowest"] for field_ in fields(cls)})
 
     @classmethod
@@ -261,8 +262,8 @@ class Thresholds:
 
     @property
     def layout_reach_divisor(self) -> int:
-        """If the layout of the graph is not cached, it is built for a full plan only if an update reaches at least one
-        in this many values."""
+        """The divisor that replaces `full_plan_reach_divisor` if the layout of the graph is not cached and would have
+        to be built for a full plan."""
         return max(1, self.full_plan_reach_divisor // 4)
 
 
@@ -273,7 +274,8 @@ def _drawn(rng: RandomSource, lowest: Any, highest: Any, default: Any) -> Any:
 
 @contextmanager
 def forced(thresholds: Thresholds) -> Iterator[Thresholds]:
-    """Replace `now` by `thresholds` during a `with` block, in the whole process. This is only for tests."""
+    """Replace `now` with `thresholds` in the whole process for the duration of a `with` block. This is only for
+    tests."""
     global now  # noqa: PLW0603 - the only variable of this module
     before, now = now, thresholds
     try:

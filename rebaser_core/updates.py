@@ -21,9 +21,9 @@ PATTERN_PREFIX: Final = "\0"
 class Match:
     """An input that stands for all values whose ids match the pattern `glob`, including values that are created later.
 
-    The function gets these values as a list, in the order of their ids. In the pattern, `*` matches zero or more
-    characters except `/`, and `**` matches zero or more characters including `/`. No other character is special.
-    Every existing value can match, including unset and derived values. A value whose id matches a pattern among its own
+    The function receives these values as a list, in the order of their ids. In the pattern, `*` matches zero or more
+    characters except `/`, and `**` matches zero or more characters including `/`. No other character is special. Every
+    existing value can match, including unset and derived values. A value whose id matches a pattern among its own
     inputs depends on itself.
     """
 
@@ -123,7 +123,8 @@ class Unset:
 
 @record
 class Remove:
-    """An edit that removes `id` from the graph. Values that depend on it are in state `error` until it exists again."""
+    """An edit that removes `id` from the graph. Values that depend on `id` are in state `error` until it exists
+    again."""
 
     id: str
 
@@ -139,8 +140,8 @@ _UPDATES = (Set, Derive, Unset, Remove)
 class Recompute:
     """A request to compute derived values again although none of their inputs changed.
 
-    It concerns the values that `function` computes, or all derived values if `function` is None. It is not an edit, so
-    it has no id.
+    If `function` is None, all derived values are computed again; otherwise, only those that `function` computes. A
+    recompute is not an edit, so it has no id.
     """
 
     function: str | None = None
@@ -158,7 +159,8 @@ _FIELDS = {
 
 
 def functions_of(recomputes: Iterable[Recompute]) -> frozenset[str] | None:
-    """Return the names of the functions whose values `recomputes` concern; None stands for all functions."""
+    """Return the names of the functions whose values have to be computed again, or None if all functions are
+    concerned."""
     functions = {recompute.function for recompute in recomputes}
     return None if None in functions else frozenset(functions - {None})  # type: ignore[arg-type] # None is removed
 
@@ -193,7 +195,7 @@ def parse_update(raw: object, limits: Limits = DEFAULT_LIMITS) -> Update:
     id_ = check_id(raw.get("id"), limits)
     if op == "set":
         if "value" not in raw:
-            raise _invalid(f"set {id_!r} has no value: add the field value")
+            raise _invalid(f"set {id_!r} has no value: add the field 'value'")
         return Set(id_, check_json(raw["value"], limits))
     if op == "derive":
         return _parse_derive(id_, raw, limits)
@@ -231,8 +233,9 @@ def of_id(raw: object, message: str) -> str:
 
 
 def check_updates(updates: Iterable[Update], limits: Limits = DEFAULT_LIMITS) -> tuple[Update, ...]:
-    """Check the updates that a program has made, by the same rules as the server. Return them with their values
-    converted to JSON.
+    """Check the updates of a program by the same rules as the server, and return them with their values converted to
+    JSON.
+
     If an update is invalid, raise `UnprocessableError` with its position, counted from 0, in the message.
     """
     if type(updates) not in (list, tuple) and (
@@ -257,7 +260,7 @@ def parse_recompute(raw: object, limits: Limits = DEFAULT_LIMITS) -> Recompute:
     """Return the `Recompute` with the wire form `raw`. Raise `UnprocessableError` (code `invalid_update`) if `raw` is
     not valid."""
     if type(raw) is not dict or not raw.keys() <= {"function"}:
-        raise _invalid("recompute must be a map with the single key function, or an empty map")
+        raise _invalid("recompute must be a map with the single key 'function', or an empty map")
     return Recompute(check_id(raw["function"], limits, "function") if raw else None)
 
 
@@ -297,7 +300,8 @@ def _parse_derive(id_: str, raw: dict[Any, Any], limits: Limits) -> Derive:
             )
             if Match in map(type, items):
                 matches += list(map(type, items)).count(Match)
-            # A match already stands for a list of values, so a list that has only one match is replaced by the match.
+            # A match already stands for a list of values, so a list that contains nothing but one match is replaced by
+            # it.
             inputs[name] = items[0] if len(items) == 1 and type(items[0]) is Match else items
             count += len(items)
         elif type(source) is dict and limits.max_matches and source.keys() == {"match"}:
@@ -323,7 +327,7 @@ def _parse_derive(id_: str, raw: dict[Any, Any], limits: Limits) -> Derive:
 
 
 def _are_ids(items: Sequence[object], limits: Limits) -> bool:
-    """Return whether all of `items` are valid ids, as `check_id` defines them."""
+    """Return whether `check_id` would accept all of `items`."""
     longest = limits.max_id_length
     for item in items:  # noqa: SIM110 - `all` takes twice as long
         if not (type(item) is str and 0 < len(item) <= longest and item.isprintable()):

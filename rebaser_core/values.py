@@ -38,7 +38,7 @@ class State(StrEnum):
     """The state of a value.
 
     - `ok`: the value is up to date.
-    - `stale`: the value depends on a value that has changed, and no update has computed it since.
+    - `stale`: the value depends on a value that has changed, and has not been computed again since then.
     - `error`: the value cannot be computed. Its `Fault` says why.
     - `unset`: the id exists, but has no value.
     """
@@ -54,8 +54,8 @@ class Fault:
     """The reason why a value is in state `error`.
 
     `code` is one of `cycle`, `failed`, `crashed`, `unknown_function`, `missing_input`, `failed_input`, `not_finite`,
-    `overflow` and `too_large`. `origin` is the id of the value in which the failure began. It may be the value itself,
-    or a value on which it depends.
+    `overflow` and `too_large`. `origin` is the id of the value in which the failure began: either the value itself or a
+    value on which it depends.
     """
 
     code: str
@@ -65,8 +65,8 @@ class Fault:
 
 @record
 class Value:
-    """A value with its state. In the states `error` and `unset`, `value` is None. In the state `stale`, it is the value
-    that was computed last."""
+    """A value with its state. In the states `error` and `unset`, `value` is None. In the state `stale`, `value` is the
+    last computed value."""
 
     value: Json
     state: State
@@ -144,7 +144,7 @@ class _Converter:
 def _check_nested(value: object, limits: Limits) -> None:
     """Raise `UnprocessableError` if `value` or anything nested in it is not JSON, or if `value` exceeds `limits`.
 
-    The function is not recursive, so that `limits` determines the maximum depth, and not the stack of the interpreter.
+    The function is not recursive, so the maximum depth depends on `limits` and not on the interpreter's stack.
     """
     room = limits.max_value_bytes
     stack: list[tuple[object, int]] = [(value, 0)]
@@ -201,7 +201,7 @@ def _check_one(item: object) -> int:
 def canonical(value: Json) -> bytes:
     """Encode a value and its type. The bytes of two values are equal if and only if the values are the same.
 
-    `1`, `1.0` and `true` are different values. NaN is the same as NaN. The order of map keys does not matter.
+    `1`, `1.0` and `true` are different values. All NaNs are the same value. The order of map keys does not matter.
     """
     out: list[bytes] = []
     _canonical(value, out)

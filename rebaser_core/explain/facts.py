@@ -92,9 +92,9 @@ class TaskFacts:
 class AttemptFacts:
     """The record of attempts in the newest commit. `what` is `request`, `update` or `pull`.
 
-    `held` is the number of times that the request could not be decided yet. `deaths` is the number of attempts during
-    which a server died or hung, or which are still in progress. `since` is the time since the first attempt at a
-    request, or since the last attempt at an update or a pull.
+    `held` is the number of attempts after which the request could not be decided yet. `deaths` is the number of
+    attempts during which a server died or hung, or which are still in progress. `since` is the time since the first
+    attempt at a request, or since the last attempt at an update or a pull.
     """
 
     what: str

@@ -103,7 +103,7 @@ _V2 = dumps(CBOR, {"v2": 0})[:4]
 
 
 def encode_updates_blob(updates: Sequence[Update]) -> bytes:
-    """Encode updates that are too large for their request as a blob."""
+    """Encode `updates` as a blob, because they are too large for their request."""
     return encode_delta(tuple(updates))
 
 
@@ -136,7 +136,7 @@ class EncodedUpdates:
 
 
 def encode_delta(delta: Delta, max_bytes: int = COMMIT_LIMITS.max_request_bytes) -> bytes:
-    """Encode a delta that is too large for its commit as a blob.
+    """Encode `delta` as a blob, because it is too large for its commit.
 
     Raise `UnprocessableError` with code `too_large` if the blob would have more than about `max_bytes`.
     """

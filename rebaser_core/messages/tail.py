@@ -57,7 +57,7 @@ def read_row(row: TailRow) -> Commit | None:
 
 
 def encode_tail(rows: tuple[TailRow, ...]) -> bytes:
-    """Encode a branch's tail that is too large for the `create` commit as a blob."""
+    """Encode the tail of a branch as a blob, because it is too large for the `create` commit."""
     return dumps(CBOR, {"v1": {"commits": write_tail(rows)}})
 
 

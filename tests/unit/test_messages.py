@@ -94,7 +94,7 @@ def test_a_request_with_a_wrong_field_is_refused(version: int, fields: dict[str,
 
 def test_the_error_names_the_update_that_is_wrong() -> None:
     _, message = refusal("EnqueueUpdatesRequest", 2, REQUEST | {"updates": [SET, SET, {"op": "set", "id": "b"}]})
-    assert message == "update 2: set 'b' has no value: add the field value"
+    assert message == "update 2: set 'b' has no value: add the field 'value'"
 
 
 def test_the_error_names_the_field_that_is_wrong() -> None:

@@ -74,7 +74,8 @@ def prepare_streams() -> None:
 
 
 def _open_the_wrong_way(number: int) -> None:
-    """Open the null device as a closed standard descriptor: stdin for writing, stdout for reading.
+    """Replace a closed standard descriptor with the null device, opened in the wrong direction: stdin for writing,
+    stdout for reading.
 
     stderr is opened for writing, so that messages to it are discarded.
     """

@@ -69,7 +69,8 @@ def write_replay(replay: Replay, status: BranchStatus | None) -> dict[str, Any]:
 
 
 def encode_replay(replay: Replay) -> bytes:
-    """Encode a replay that is too large for its commit as a blob, which contains the bases and then the conflicts."""
+    """Encode `replay` as a blob, because it is too large for its commit. The blob contains the bases and then the
+    conflicts."""
     return encode_delta((*replay.bases, *replay.conflicts))
 
 
