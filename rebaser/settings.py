@@ -258,7 +258,7 @@ class Settings(BaseModel):
         4 * 1024 * 1024, ge=1024, description="Minimum bytes in a log since its last checkpoint before the next one."
     )
 
-    # Traces; the variables OTEL_… of OpenTelemetry turn them on
+    # Traces, which the variables OTEL_… of OpenTelemetry turn on
     trace_ratio: float = Field(
         0.0, ge=0, le=1, description="Share of the requests without a trace for which the server begins a trace."
     )

@@ -139,7 +139,7 @@ class History:
             self.intact_until = sequence
 
     def finish(self) -> ChangeSetState:
-        """Return the folded state. If there are findings, mark all its derived values to be computed again."""
+        """Return the folded state. If there are findings, mark all its derived values for recomputation."""
         state = self.state
         if self.findings:
             derives = next(state.cells.derived(), None) is not None

@@ -84,7 +84,7 @@ def commit_appended(began: float, commit: Commit, inline: int, blobs: int, log: 
     it.
     """
     seconds, kind = clock() - began, commit.kind
-    pulled = kind is Kind.REPLAY and not commit.requests  # a client requested the replays with requests
+    pulled = kind is Kind.REPLAY and not commit.requests  # a replay with requests was requested by a client
     APPEND_SECONDS.observe(seconds, "pull" if pulled else _APPENDED.get(kind, "requests"))
     for part, size in ("inline", inline), ("blob", blobs):
         COMMIT_BYTES.add(size, part)

@@ -93,7 +93,7 @@ class JetStreamBlobs:
         return True
 
     async def _renew(self, address: str) -> bool:
-        """Store the description again if it is old. Return whether a fresh description is stored now."""
+        """Store the description again if it is old. Return whether the stored description is now fresh."""
         description = await self._describe(address)
         if description is None or description.trashed:
             return False

@@ -165,8 +165,8 @@ class Link:
         """Return when the link is broken. A silent server counts as dead after at most two ping intervals.
 
         `ping_interval` is in seconds. Only received bytes show that the server is alive, because the socket of a dead
-        server accepts bytes for a long time. A process that was paused keeps its connection, because only the pings
-        that were really sent are counted.
+        server accepts bytes for a long time. A process that was paused keeps its connection, because pings that it
+        could not send while it was paused are not counted.
         """
         parser = self._parser
         silent = unanswered = 0

@@ -184,7 +184,8 @@ class RequestSender:
         return outgoing
 
     async def _renew(self, request: OutgoingRequest) -> None:
-        """Store the blob with the updates again if it may have been deleted, because no message refers to it yet."""
+        """Store the blob with the updates again if it is old enough to be deleted, which happens if no message refers
+        to it."""
         if request.blob is not None and not request.freshness.lasts:
             freshness = Freshness()
             await self._blobs.put(request.blob)
