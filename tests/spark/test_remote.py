@@ -88,7 +88,7 @@ async def test_all_that_workers_lack_is_named_at_once(url: str, down: Down, monk
 async def test_workers_of_another_python_are_named(url: str, down: Down, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyspark.sql.connect.udf.sys", SimpleNamespace(version_info=(3, 99, 0)))
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    expected = f"Spark's workers run Python {here} and this server 3.99: have PYSPARK_PYTHON name a Python 3.99"
+    expected = f"Spark's workers run Python {here} and this server 3.99: set PYSPARK_PYTHON to a Python 3.99"
     assert (await down(url)).startswith(expected)
 
 

@@ -1,8 +1,8 @@
 """Evaluates formulas in the Common Expression Language (github.com/google/cel-spec) with `cel-expr-python`.
 
 Invariant: operators on two integers or two doubles work as in CEL, except `/`. If only one operand is a double, the
-other one is converted to a double. So `a * b` works with 3 and 3.5, and no formula fails because `a` is 3 instead of
-3.0. `/` on two integers gives an integer if there is no remainder, otherwise a double: 6 / 2 is 3, 7 / 2 is 3.5.
+other operand is converted to a double. So `a * b` works with 3 and 3.5, and no formula fails because `a` is 3 instead
+of 3.0. `/` on two integers gives an integer if there is no remainder, otherwise a double: 6 / 2 is 3, 7 / 2 is 3.5.
 
 How it works: this module adds overloads for mixed numbers to CEL's operators. It renames division in the syntax tree,
 because CEL's own overloads cannot be replaced. Types are not checked before evaluation, so names need no declared
@@ -39,7 +39,7 @@ _MIXED = ((_INT, _DOUBLE), (_DOUBLE, _INT))
 
 
 class FormulaError(Exception):
-    """A formula cannot be evaluated. The value gets a fault with this `code` and message."""
+    """Raised if a formula cannot be evaluated. The value gets a fault with this `code` and message."""
 
     def __init__(self, message: str, code: str = faults.FAILED) -> None:
         super().__init__(message)
@@ -53,8 +53,8 @@ class _Program:
 
 
 def evaluate(inputs: Mapping[str, Json], expression: object) -> Json:
-    """Return the value of the formula `expression`, in which the names of `inputs` stand for their values. Raise
-    `FormulaError` if the formula cannot be evaluated."""
+    """Return the value of the formula `expression`, in which each name in `inputs` stands for the value of that input.
+    Raise `FormulaError` if the formula cannot be evaluated."""
     if not isinstance(expression, str):
         raise FormulaError(formulas.NO_FORMULA)
     program = _compile(expression)
@@ -170,7 +170,7 @@ def _failure(text: str) -> FormulaError:
 
 
 def _divide(left: float, right: float) -> int | float:
-    if not right:  # doubles are refused too, because an infinity would fail later with a less specific message
+    if not right:  # 0.0 is refused too, because an infinite result would fail later with a less specific message
         raise ZeroDivisionError("divide by zero")
     if isinstance(left, int) and isinstance(right, int) and not left % right:
         quotient = left // right

@@ -103,7 +103,7 @@ class Program:
         self.instructions[jump] = (op, to, left, len(self.instructions))
 
     def placed(self, first: int, constants: int) -> list[Instruction]:
-        """Return the instructions with the addresses that they have in a longer array of instructions. There, this
+        """Return the instructions with their addresses adjusted for a longer array of instructions. In that array, this
         program begins at index `first`, and its constants are in the registers from `constants` on."""
         placed = []
         for op, to, left, right in self.instructions:
@@ -119,7 +119,7 @@ _ARITHMETIC = frozenset({ADD, SUBTRACT, MULTIPLY, DIVIDE})
 _KEEPS_INTEGER = frozenset({RETURN, NEGATE, MAGNITUDE, CEIL, FLOOR, ROUND, TO_INT})
 _OVER_INTEGERS = frozenset({REDUCE_SUM, REDUCE_PRODUCT, REDUCE_MIN, REDUCE_MAX, REDUCE_COUNT})
 _OVER_DOUBLES = frozenset({REDUCE_SUM, REDUCE_PRODUCT, REDUCE_MEAN, REDUCE_MIN, REDUCE_MAX, REDUCE_ABS})
-_EXACT = 2**53  # a double represents every integer up to this one exactly
+_EXACT = 2**53  # a double represents every integer up to this limit exactly
 
 
 def for_doubles(program: Program) -> Program | None:

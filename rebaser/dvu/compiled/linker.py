@@ -1,7 +1,7 @@
 """Combines the programs of a packet for the kernel, and calls the kernel.
 
-Invariant: compiled code and Python give the same results, to the bit. So linking never changes a result, and a packet
-is linked only if that saves time.
+Invariant: compiled code and Python give the same results, to the bit, so linking never changes a result. A packet is
+linked only if compiled code saves time.
 """
 
 from typing import Any, Protocol
@@ -34,7 +34,7 @@ class SweepArrays(Protocol):
 def link(packet: Packet, functions: FunctionRegistry, max_inputs: int) -> "LinkedPrograms | None":
     """Return the programs of a packet, ready to run; None if Python should compute the whole packet.
 
-    A node with more than `max_inputs` inputs is left to Python.
+    Python computes the nodes that have more than `max_inputs` inputs.
     """
     count, limits, loaded = len(packet.template), thresholds.now, loader.kernel() is not None
     if count + len(packet.refs) < (limits.kernel_call_min_elements if loaded else limits.kernel_load_min_elements):

@@ -1,8 +1,10 @@
 """Loads compiled code, compiles missing code, and keeps it on disk for later processes.
 
-Invariant: compiled code and Python give the same results, to the bit. So compiled code is loaded only if that saves
-time: importing Numba takes a second, and compiling takes longer, once for each machine and release. If a machine cannot
-load compiled code, Python computes everything.
+Invariant: compiled code and Python give the same results, to the bit. If a machine cannot load compiled code, Python
+computes everything.
+
+Compiled code is loaded only if that saves time. Importing Numba takes a second, and compiling takes longer, once for
+each machine and release.
 """
 
 import contextlib
@@ -80,11 +82,10 @@ def compile_module(functions: Any) -> Any:
 
 
 def _prune(own: Path) -> None:
-    """Remove the compiled code of other releases that was not used for two weeks.
+    """Remove the compiled code of other releases that has not been used for two weeks.
 
-    This does not harm a process that still runs such a release: Numba treats a removed file like one that never
-    existed, and creates its folder again. Each folder is renamed first, so that no process reads a partly removed
-    folder.
+    This does not harm a process that still runs such a release: Numba treats a removed file as if it had never existed,
+    and creates its folder again. Each folder is renamed first, so that no process reads a partly removed folder.
     """
     oldest = time.time() - _UNUSED_MAX
     for other in own.parent.glob("kernel-*"):
@@ -96,8 +97,8 @@ def _prune(own: Path) -> None:
 
 
 def _cache_folder() -> str:
-    """Return the folder for compiled code of this release; empty if it cannot be written. Set its time of last use to
-    now."""
+    """Return the folder for compiled code of this release; empty if this process cannot write to the folder. Also set
+    the folder's time of last use to now."""
     caches = os.environ.get("XDG_CACHE_HOME") or ("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
     root = Path(os.environ[_FOLDER]) if os.environ.get(_FOLDER) else Path(caches, "rebaser")
     with contextlib.suppress(OSError, RuntimeError):
@@ -111,7 +112,7 @@ def _cache_folder() -> str:
 
 @contextlib.contextmanager
 def _caching_in(folder: str) -> Iterator[None]:
-    """Within this context, make Numba store compiled code in `folder`. Only one thread at a time can be in this
+    """Enter a context in which Numba stores compiled code in `folder`. Only one thread at a time can be in this
     context, because Numba has one folder for all threads."""
     from numba import config  # noqa: PLC0415 - takes a second to load
 

@@ -6,7 +6,7 @@ phase 1 the Python nodes that depend on no other Python node, phase 2 the other 
 So even a long chain of numbers is one phase, and all texts that are computed from the values of that chain are one
 batch. Nodes of the same odd phase do not depend on each other.
 
-Invariant: inputs come before dependents, as in the order of the packet. So the results do not change by a byte.
+Invariant: inputs come before dependents, as in the order of the packet. Reordering therefore never changes a result.
 """
 
 # ruff: noqa: PLR0917, PLR1714, SIM109 - compiled code takes each array as a parameter, and does not use tuples

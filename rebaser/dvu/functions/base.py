@@ -21,8 +21,8 @@ ScalarForm: TypeAlias = Callable[[Any, Params], Any]
 
 
 class FunctionError(Exception):
-    """A function cannot compute a result. The value gets a fault with this code and message, so the message must not
-    name machines or times, which differ in each run."""
+    """Raised by a function that cannot compute a result. The value gets a fault with this code and message. The message
+    must not contain machine names or times, because they differ in each run."""
 
     def __init__(self, message: str, code: str = faults.FAILED) -> None:
         super().__init__(message)
@@ -45,8 +45,8 @@ class Function:
     `vector` returns one result for each value, in order, as an array (NumPy's or Arrow's) or a list. An exception in
     the list makes its value fail. If `vector` raises an exception, or returns anything else, Rebaser computes the
     values one by one: with `call` or, if there is no `call`, with columns of one item. Rebaser decides how many values
-    a call computes. So a result must not depend on the other values of the call, and `call` must give exactly the same
-    results. For example, a plug-in may define
+    are computed in one call. A result must therefore not depend on the other values in that call, and `call` must give
+    exactly the same results. For example, a plug-in may define
 
         def _discounted(inputs, params):
             return np.asarray(inputs["price"], np.float64) * (1 - params["discount"])
@@ -57,7 +57,7 @@ class Function:
     function returns text if an input is text; this only saves time. `doc` is shown to users. `fingerprint` identifies
     the code of a plug-in, and is empty for a built-in function.
 
-    Raises `TypeError` if neither `call` nor `vector` is given.
+    The constructor raises `TypeError` if neither `call` nor `vector` is given.
     """
 
     name: str
@@ -82,11 +82,11 @@ def builtin(
     *,
     text: bool = False,
 ) -> Callable[[ScalarForm], Function]:
-    """Return a decorator that makes a built-in function of the decorated Python function. Its docstring is shown to
-    users.
+    """Return a decorator that turns a Python function into a built-in function. The docstring of the Python function is
+    shown to users.
 
-    The names of inputs and params come from `rebaser_core.definitions`, because clients check definitions with them
-    too.
+    The names of inputs and params come from `rebaser_core.definitions`, because clients also need them to check
+    definitions.
     """
     signature = BUILTINS[name]
 
@@ -127,7 +127,7 @@ def single_input(values: Sequence[Json]) -> Json:
 
 
 def type_name(value: Json) -> str:
-    """Return the type of `value` as messages to users name it, with an article: `a number`."""
+    """Return the type of `value` in the form in which messages show it to users, for instance `a number`."""
     if value is None:
         return "null"
     if isinstance(value, bool):

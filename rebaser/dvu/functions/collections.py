@@ -1,4 +1,4 @@
-"""Defines the built-in functions over lists and maps, and those that choose between values.
+"""Defines the built-in functions over lists and maps, and the built-in functions that choose between values.
 
 Invariant: the order of every result follows from the order of the inputs in the definition or from sorted keys, never
 from the order in which a map was built.
@@ -67,9 +67,9 @@ def object_(inputs: Inputs, params: Params) -> Json:
 
 @builtin(BY_ID, "names")
 def by_id(_: Inputs, __: Params) -> Json:
-    """Return a map of all inputs by their ids. At least one must be a pattern, which stands for all values that it
-    matches."""
-    raise FunctionError(NO_PATTERN)  # no input is a pattern: otherwise, `planning.patterns` uses `object`
+    """Return a map of all inputs by their ids. At least one input must be a pattern, which stands for all values that
+    it matches."""
+    raise FunctionError(NO_PATTERN)  # called only without a pattern; with one, `planning.patterns` calls `object`
 
 
 @builtin("list")
@@ -82,8 +82,8 @@ def list_(values: list[Json], _: Params) -> Json:
 def lookup(inputs: Inputs, params: Params) -> Json:
     """Return the item at `key` of the input `in`, which is a map or a list. `key` is an input or a param.
 
-    The first item of a list is at 0. If there is no such item, return the param `default`; without it, the function
-    fails.
+    The first item of a list is at 0. If there is no such item, return the param `default`. If that param is missing
+    too, the function fails.
     """
     container = inputs.get("in")
     key = inputs["key"] if "key" in inputs else params.get("key")

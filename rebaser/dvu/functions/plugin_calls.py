@@ -1,7 +1,7 @@
 """Wraps the functions of plug-ins, so that they can be called safely.
 
-Invariant: if a plug-in modifies its inputs, or modifies its results later, no other value changes. Any exception of a
-plug-in, even `SystemExit`, reaches the caller as an `Exception`.
+Invariant: if a plug-in modifies its inputs, or modifies its results later, no other value changes. Any exception that a
+plug-in raises, even `SystemExit`, reaches the caller as an `Exception`.
 """
 
 import functools

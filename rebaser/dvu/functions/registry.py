@@ -1,7 +1,7 @@
 """Collects all functions by name: the built-in functions, and the functions of installed plug-ins.
 
 Invariant: a plug-in can neither replace a built-in function nor stop the server. If a plug-in cannot be loaded, a
-warning is logged, and its function does not exist.
+warning is logged, and its function is not available.
 """
 
 import importlib.metadata
@@ -63,7 +63,7 @@ def identity() -> str:
 
 def load(entries: Iterable[importlib.metadata.EntryPoint]) -> FunctionRegistry:
     """Return the built-in functions and the functions of the entry points `entries`. An entry point refers to a
-    `Function`, or to a callable `(inputs, params)`, which gets the name of the entry point."""
+    `Function`, or to a callable `(inputs, params)`, which becomes a function with the entry point's name."""
     functions = builtins()
     broken: dict[str, str] = {}
     for entry in sorted(entries, key=lambda entry: (entry.name, entry.value)):

@@ -66,7 +66,7 @@ def _joined_all(parts: list[list[str]], separator: str = "") -> list[str]:
     size = sum([max(map(len, part)) for part in parts]) + len(separator) * (len(parts) - 1)
     if size > DEFAULT_LIMITS.max_value_bytes:
         raise FunctionError(f"a result could exceed the limit of {DEFAULT_LIMITS.max_value_bytes} bytes")
-    if len(parts) == 2:  # this line takes a third of the time of the general form
+    if len(parts) == 2:  # takes a third of the time of the general form below
         return [f"{left}{separator}{right}" for left, right in zip(*parts, strict=True)]
     return list(map(separator.join, zip(*parts, strict=True)))
 
@@ -138,8 +138,8 @@ def format_(inputs: Inputs, params: Params) -> Json:
     """Return the param `template` with each {name} replaced by the input of that name, as in "{count:>5} of
     {total:.2f}".
 
-    A colon may follow the name, and then: alignment, sign, width up to 999, a comma for thousands, precision up to 99,
-    and a type (one of d e f g x s %).
+    The name may be followed by a colon and a format: alignment, sign, width up to 999, a comma for thousands, precision
+    up to 99, and a type (one of d e f g x s %).
     """
     parts: list[str] = []
     for literal, name, spec, conversion in _template(params):

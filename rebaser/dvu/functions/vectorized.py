@@ -1,8 +1,8 @@
-"""Makes the arguments and checks the results of the vector form of a function.
+"""Builds the arguments of a function's vector form, and checks its results.
 
-Invariant: a result does not depend on whether values were computed together or one by one. So the results of a vector
-form are accepted only if there is one storable result (or exception) for each value. Otherwise, the values are computed
-one by one.
+Invariant: a result does not depend on whether values were computed together or one by one. The results of a vector form
+are therefore accepted only if there is one storable result (or exception) for each value. Otherwise, the values are
+computed one by one.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,8 +1,8 @@
 """Packs the code that the workers of a remote Spark need: the evaluator and the plug-ins of this server.
 
-The archive is an artifact of the Spark session: Spark copies it to every executor, including those that start later. So
-Rebaser need not be installed on executors, and servers of two releases can share a cluster. Packages with native code
-cannot be sent and must be installed on executors (see `requirements`).
+The archive is an artifact of the Spark session: Spark copies it to every executor, including those that start later.
+Rebaser therefore need not be installed on executors, and servers of different releases can share a cluster. Packages
+with native code cannot be sent and must be installed on executors (see `requirements`).
 
 Invariant: the name of the archive contains the hash of its contents, and equal sources make equal archives.
 """
@@ -35,7 +35,7 @@ class Bundle:
     """An archive of code for workers. `name` is its file name, and `data` are its bytes.
 
     `modules` are the top-level packages and modules in the archive. `sent` are the distributions of the plug-ins in the
-    archive. `not_sent` are the distributions of the plug-ins that are not in it, because they have native code.
+    archive. `not_sent` are the distributions of the plug-ins that are left out because they have native code.
     """
 
     name: str

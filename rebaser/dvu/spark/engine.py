@@ -1,12 +1,12 @@
 """Computes packets on Spark for all change sets of a process.
 
-Invariant: every call of `evaluate` ends with results, a `DvuError` or a cancellation.
+Invariant: every call to `evaluate` ends with results, a `DvuError` or a cancellation.
 
 Small calls that are ready at the same time share a job; a large call has a job of its own (see `scheduler`). An
-embedded Spark has task slots for all jobs that run at once. If a job of several callers fails or takes too long, it is
-split and repeated. So a bad packet makes only its own call fail, and a slow packet delays the other callers only once.
-If a worker dies, its job is repeated with plug-ins in child processes. If a plug-in then ends its child process, only
-the value that called the plug-in fails.
+embedded Spark has task slots for all jobs that run at once. If a job that several calls share fails or takes too long,
+the job is split and repeated. A bad packet thus makes only its own call fail, and a slow packet delays the other calls
+only once. If a worker dies, its job is repeated with plug-ins in child processes. If a plug-in then ends its child
+process, only the value that called the plug-in fails.
 """
 
 import math
@@ -55,7 +55,7 @@ class Engine:
         self._scheduler = JobScheduler()
         self._changed = anyio.Event()  # set when a call is queued, and when a job ends
         self._closing = False
-        self._running: dict[str, tuple[ActiveSession, Job]] = {}  # by tag
+        self._running: dict[str, tuple[ActiveSession, Job]] = {}  # the running jobs and their sessions, by tag
         self._tasks: TaskGroup
 
     @property
@@ -65,7 +65,7 @@ class Engine:
 
     @property
     def state(self) -> str:
-        """The state of Spark as shown to people: starting, ready, restarting, stopped, or down with the reason."""
+        """The state of Spark as shown to users: starting, ready, restarting, stopped, or down with the reason."""
         return self._sessions.state
 
     @property
@@ -235,7 +235,7 @@ class Engine:
                         call.report_progress(values)
 
     async def _run(self, active: ActiveSession, job: Job) -> None:
-        """Run a job. Then give each of its calls the results or an error, or queue it again."""
+        """Run a job. Then give each of its calls the results or an error, or queue the call again."""
         packets = [packet for call in job.calls for packet in call.packets]
         seconds = min(call.timeout for call in job.calls)
         if len(job.calls) > 1:
@@ -275,7 +275,7 @@ class Engine:
         return min(self._settings.parallelism, self._scheduler.large_job_tasks, len(job.calls[0].packets))
 
     def _handle_failure(self, active: ActiveSession, job: Job, error: DvuError) -> None:
-        """Let the calls of `job` fail with `error`, or queue them again if another job may succeed."""
+        """Make the calls of `job` fail with `error`, or queue them again if another job may succeed."""
         if job.stop.is_set():
             return  # the job was interrupted because no caller waits for it any more
         _log.warning("dvu_job_failed", labels=_labels(job), callers=len(job.calls), reason=error.message)
@@ -302,8 +302,8 @@ class Engine:
         self._scheduler.split(calls, len(calls) if session_lost or late else 2)
 
     async def _interrupt(self, active: ActiveSession, job: Job, returned: anyio.Event) -> None:
-        """Make a job end. Ask the server repeatedly to interrupt it, because this has no effect before the job has
-        begun. If that does not help, disconnect."""
+        """Make a job end. Request its interruption repeatedly, because a request has no effect before the job has
+        begun. If the job does not end, disconnect."""
         with anyio.move_on_after(_GRACE):
             while not returned.is_set():
                 try:

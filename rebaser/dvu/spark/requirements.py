@@ -77,7 +77,7 @@ def plugin_requirements(bundle: Bundle) -> list[Requirement]:
 
 
 def missing(workers: Iterable[WorkerPackages], requirements: Iterable[Requirement]) -> str:
-    """Return one line that names the packages that are missing or have a wrong version, by host; empty if there are
+    """Return one line that lists the packages that are missing or have a wrong version, by host; empty if there are
     none."""
     hosts: dict[str, set[str]] = {}
     for worker in workers:

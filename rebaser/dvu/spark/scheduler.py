@@ -1,12 +1,12 @@
 """Decides which calls share the next Spark job, and when it may start. This module has no clock and no I/O.
 
 Invariants: a call that is large, or whose label was slow, never shares a job and never delays a small call. While fewer
-than `MAX_CONCURRENT_JOBS` jobs run, a small job waits only for running small jobs that are not slow yet. Calls of a
-split job never share a job with other calls again. Large jobs leave one of Spark's task slots to small jobs, if there
-are at least two slots.
+than `MAX_CONCURRENT_JOBS` jobs run, a small job waits only for running small jobs that are not slow yet. Once a job has
+been split, its calls no longer share jobs with other calls. Large jobs leave one of Spark's task slots to small jobs,
+if there are at least two slots.
 
-Starting a job takes Spark as long as computing a hundred small calls. So calls that arrive while a job runs wait for
-its end and share the next job: the more calls arrive, the more calls share a job.
+Starting a job takes Spark as long as computing a hundred small calls. Calls that arrive while a job runs therefore wait
+for its end and share the next job. The more calls arrive, the more calls share a job.
 """
 
 import itertools
@@ -39,7 +39,7 @@ MAX_SLOW_LABELS = 10_000  # maximum number of labels that are remembered as slow
 
 @dataclass(slots=True, eq=False)
 class EvaluateCall:
-    """The packets of one call of `Engine.evaluate`, and their results once they exist. `timeout` is in seconds,
+    """The packets of one call to `Engine.evaluate`, and their results once they exist. `timeout` is in seconds,
     `queued_at` in seconds on a monotonic clock."""
 
     packets: Sequence[bytes]
@@ -71,7 +71,7 @@ class EvaluateCall:
 @dataclass(slots=True, eq=False)
 class Job:
     """One Spark job, and the calls that share it. `stop` is set when no caller waits for the job any more. `result` is
-    the outcome of the job, as metrics name it."""
+    the outcome of the job, in the form in which metrics report it."""
 
     calls: list[EvaluateCall]
     tag: str
@@ -164,8 +164,8 @@ class JobScheduler:
     def job_ended(self, job: Job, now: float) -> None:
         """Record that `job` has ended.
 
-        If the job had a single call, this decides whether the label of the call counts as slow from now on: it does if
-        the job was slow or its results were large.
+        If the job had a single call, decide whether that call's label counts as slow from now on. The label does if the
+        job was slow, or if its results were large.
         """
         self._running.discard(job)
         seconds, slow_after = now - job.started_at, self._slow_after

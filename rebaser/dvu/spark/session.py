@@ -26,8 +26,8 @@ from rebaser_core.errors import ConfigError, DvuError
 _ROWS = pa.schema([("index", pa.int32()), ("packet", pa.binary()), ("folder", pa.string()), ("isolate", pa.bool_())])
 _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
-    # A job has few rows, so generating Java code for it takes longer than it saves. The text of its plan is only for
-    # the Spark UI, and making it takes time too.
+    # A job has few rows, so generating Java code for it takes longer than it saves. Rendering the job's plan as text
+    # takes time too, and only the Spark UI shows that text.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.maxPlanStringLength": "0",
@@ -92,7 +92,8 @@ class Session:
         return self._spark
 
     def open(self) -> None:
-        """Connect, prepare the session, and count the task slots unless they are known. Raise `SessionError`."""
+        """Connect, prepare the session, and count the task slots unless their number is known. Raise `SessionError` if
+        that fails."""
         from pyspark.sql.connect.functions import spark_partition_id  # noqa: PLC0415
 
         try:
@@ -182,7 +183,7 @@ class Session:
             name, message = traceback_error(str(error))
             if other := _OTHER_PYTHON.search(message):
                 return DvuError(
-                    f"Spark's workers run Python {other[1]} and this server {other[2]}: have PYSPARK_PYTHON name a "
+                    f"Spark's workers run Python {other[1]} and this server {other[2]}: set PYSPARK_PYTHON to a "
                     f"Python {other[2]}, for the Connect server and on every machine of Spark",
                     code="other_code",
                 )
@@ -206,7 +207,8 @@ class Session:
         return self._spark.createDataFrame(rows)
 
     def interrupt(self, tag: str) -> None:
-        """Make the server stop the job with `tag`. `run` then raises an error. Raise `SessionError` if that fails."""
+        """Make the server stop the job with `tag`, so that `run` raises an error. Raise `SessionError` if the server
+        does not accept the request."""
         try:
             self._spark.interruptTag(tag)
         except self._spark_errors as error:
@@ -215,7 +217,7 @@ class Session:
     def disconnect(self) -> None:
         """Close the connection at once. All calls that wait for the server then raise an error.
 
-        This method waits briefly for threads of gRPC, so it must not be called on the event loop.
+        This method waits briefly for gRPC's threads, so it must not be called on the event loop.
         """
         self._spark.client._channel.close()  # noqa: SLF001 - `close()` would wait for the server first
 

@@ -1,5 +1,5 @@
-"""Keeps a Spark session open: opens it, gives it to callers, and replaces it when it is lost or has received so much
-data that the server should free it.
+"""Keeps a Spark session open: opens it, gives it to callers, and replaces it when it is lost. A session is also
+replaced when it has received a lot of data, because the server keeps that data until the session ends.
 
 Invariant: callers get a session only after a job has succeeded on it. A session that is replaced gets no more jobs, and
 is closed when its running jobs have ended.
@@ -37,14 +37,14 @@ from rebaser_core.errors import ConfigError, DvuError, RebaserError
 _log = structlog.get_logger(__name__)
 
 _GRACE = 5.0  # seconds that a server may take to end a session
-_HINT = "install the plug-in for the Python that Spark's workers run; until then change sets that use it wait"
+_HINT = "install the plug-in for the Python that Spark's workers run; until then, updates that use it fail"
 _NO_STORE = (
-    "let them read the blob store (package obstore, credentials, the folder); until then the structure of a large "
-    "change set travels with its updates"
+    "give the workers access to the blob store (package obstore, credentials, the folder); until then, the structure "
+    "of a large change set is sent with each of its updates"
 )
 _SUM = Template("sum", (("values", 2),), {})
 _PROBE_STRUCTURE = Structure.make(2, [_SUM], np.zeros(1, np.int32), np.arange(2, dtype=np.int32))
-_RETRY, _RETRY_MAX = 0.5, 30.0  # seconds between attempts to open a session
+_RETRY, _RETRY_MAX = 0.5, 30.0  # initial and maximum seconds between attempts to open a session
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class EngineSettings:
     `scratch` is the folder for the files of an embedded Spark (default: the system's temporary folder). `parallelism`
     is the maximum number of tasks of a job. `blobs` is the blob store, and `blobs_url` the URL at which the workers of
     a remote Spark can read it; empty if they cannot. `jvm` is an embedded Spark that was started before the engine; the
-    engine uses it until it ends.
+    engine uses that Spark until it ends.
     """
 
     driver_memory: str = "1g"
@@ -89,7 +89,7 @@ class SessionManager:
     """Keeps a Spark session open: `run` opens and replaces it, and `session` returns it.
 
     `on_down` is called with the reason whenever a session cannot be opened. `ready` is set once a job has succeeded on
-    the first session. `state` is the state of Spark as shown to people.
+    the first session. `state` is the state of Spark as shown to users.
     """
 
     def __init__(self, remote: str, settings: EngineSettings, on_down: Callable[[str], None]) -> None:
@@ -265,8 +265,8 @@ def _prepare_workers(session: Session, tasks: int, *, store: bool) -> None:
     """Send the code of Rebaser and of its plug-ins to the workers, and check that the workers have the packages that
     cannot be sent.
 
-    Raise a `DvuError` that names the missing packages if every update needs them. Missing optional packages are only
-    named in a warning.
+    If packages are missing that every update needs, raise a `DvuError` that lists them. If optional packages are
+    missing, only log a warning.
     """
     session.open()
     code = bundle()

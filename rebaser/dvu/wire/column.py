@@ -1,8 +1,8 @@
-"""Defines a column of values, stored as arrays. The owner and workers exchange values in this form, and compiled code
-reads it.
+"""Defines a column of values that is stored as arrays. The owner and workers exchange values in this form, and compiled
+code reads this form.
 
 Invariant: a value is stored as its kind and, if it is a number, its 8 bytes. Texts, lists and maps are stored
-separately, by position. So a million numbers are two arrays, and never a list.
+separately, by position. A million numbers are therefore two arrays, and never a list.
 """
 
 from collections.abc import Iterator, Sequence
@@ -60,8 +60,8 @@ FAULT, MISSING, DIGEST, UNKNOWN = range(OTHER + 1, OTHER + 5)
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """The hash of a value or fault, with which a worker detects whether the value or fault changed. `raw` are 16 bytes
-    of blake2b."""
+    """The hash of a value or fault, with which a worker detects whether the value or fault changed. `raw` is a blake2b
+    hash of 16 bytes."""
 
     raw: bytes
 
@@ -84,8 +84,8 @@ _KINDS: dict[type, int] = {type(None): NULL, int: INT, float: FLOAT, Digest: DIG
 
 
 class Column(Sequence[Item]):
-    """A sequence of items, stored in arrays. Item `i` has the kind `kinds[i]`. If item `i` is a number, `bits[i]` is
-    the integer, or the bits of the double. If it is a text, list, map or digest, it is `others[i]`."""
+    """A sequence of items that is stored in arrays. Item `i` has the kind `kinds[i]`. If item `i` is a number,
+    `bits[i]` is the integer, or the bits of the double. If it is a text, list, map or digest, it is in `others[i]`."""
 
     __slots__ = ("bits", "kinds", "others")
 

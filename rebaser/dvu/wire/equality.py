@@ -10,7 +10,7 @@ import math
 from rebaser.dvu.wire.column import Digest, Item
 from rebaser_core.values import Json, canonical
 
-_SHORT = 24  # characters of the longest text that is compared as it is: it takes no more bytes than its digest
+_SHORT = 24  # maximum characters of a text that is compared as it is, because a digest would be no smaller
 
 
 def unchanged(old: Item, value: Json) -> bool:
@@ -24,8 +24,8 @@ def unchanged(old: Item, value: Json) -> bool:
 
 
 def baseline(value: Json) -> Item:
-    """Return the item that `unchanged` takes as `old` if `value` is the previous value: a small value as it is, or the
-    digest of a larger value."""
+    """Return the item to pass to `unchanged` as `old` if `value` is the previous value. The item is `value` itself if
+    it is small, otherwise its digest."""
     if value is None or isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= _SHORT):
         return value
     return Digest(digest(canonical(value)))
@@ -37,6 +37,6 @@ def digest(data: bytes) -> bytes:
 
 
 def fault_digest(code: str, message: str) -> Digest:
-    """Return the digest with which a packet represents the previous fault of a node, if the fault names no other
-    value."""
+    """Return the digest that represents the previous fault of a node in a packet, if the message of the fault mentions
+    no other value."""
     return Digest(digest(f"fault {code} {message}".encode()))

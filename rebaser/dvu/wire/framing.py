@@ -3,8 +3,8 @@
     "RBC1" | length of the head, 4 bytes | head | column | column ...
 
 The head is CBOR: the sender's metadata, then the name, type and length of each column. A column is a little-endian
-array or a byte string, and begins at a multiple of 8. Arrow IPC is not used, because it takes ten times as long for
-small messages, and most messages are small.
+array or a byte string, and its offset is a multiple of 8 bytes. Arrow IPC is not used, because it takes ten times as
+long for small messages, and most messages are small.
 
 Invariant: a length that exceeds the available bytes is refused before memory is allocated.
 """

@@ -1,9 +1,10 @@
-"""Defines a packet of nodes for a Spark worker to compute, and its results. Each is one byte string (see `framing`).
+"""Defines a packet of nodes for a Spark worker to compute, and the results of a packet. Both are encoded as byte
+strings (see `framing`).
 
 Invariant: a packet is self-contained. Its nodes are in topological order. Its constants are the inputs of its nodes
 that it does not compute itself. An input is the number of a slot. The slots are numbered: first the constants, then the
-nodes. Results name nodes by number, and faults name inputs by slot; the planner maps both back to ids. So ids are not
-sent, except as names of the inputs of definitions that call `by_id`.
+nodes. Results refer to nodes by number, and faults refer to inputs by slot. The planner maps both back to ids, so ids
+are not sent, except as names of the inputs of definitions that call `by_id`.
 """
 
 from dataclasses import dataclass, field
@@ -234,8 +235,8 @@ def _require(consistent: bool) -> None:
 
 
 def _finite(values: Column) -> bool:
-    # The sum includes integers, read as if they were doubles. If they make it infinite, which is rare, only the doubles
-    # are checked.
+    # The sum also includes integers, whose bits are read as doubles. In the rare case that these make the sum infinite
+    # or NaN, only the doubles are checked.
     numbers = values.bits.view(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(numbers.sum()) or np.isfinite(numbers[values.kinds == FLOAT]).all())
@@ -264,7 +265,8 @@ def read_packet(data: bytes | pa.Buffer) -> tuple[dict[str, Any], dict[str, Any]
     meta, columns = unpack(data, "packet")
     if meta.get("version") != VERSION:
         version = meta.get("version")
-        raise DvuError(f"a packet has version {version}, but this worker only reads version {VERSION}: use one release")
+        text = f"a packet has version {version}, but this worker reads only version {VERSION}"
+        raise DvuError(f"{text}: use the same release of Rebaser on the server and the workers")
     return meta, columns
 
 

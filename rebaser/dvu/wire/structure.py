@@ -1,8 +1,8 @@
 """Defines a message that contains the graph of a whole change set. It is sent once, and later packets refer to it by
 its hash.
 
-An update of the graph is a `StructurePacket`: it names the nodes to compute, and contains the initial values. So an
-update of most of a large graph sends values, but no edges.
+An update of the graph is sent as a `StructurePacket`, which says which nodes to compute, and contains the initial
+values. An update that affects most of a large graph therefore sends values, but no edges.
 
 Invariant: a `Structure` never changes. It contains no values, and no ids except those of inputs that are part of a
 result (`by_id`).

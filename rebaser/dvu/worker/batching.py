@@ -1,8 +1,8 @@
-"""Computes many values of one definition with one call of a function's vector form.
+"""Computes many values of one definition with one call to a function's vector form.
 
 Invariant: a result does not depend on whether it was computed in a batch, or with which other values. The evaluator
-computes some nodes one by one: nodes with an input that is in error or of which only the digest is available, and the
-nodes of a call that raises an exception or returns the wrong number of results.
+computes a node by itself if one of its inputs is in error, or if only the digest of an input is available. It also does
+so for the nodes of a batch call that raised an exception or returned the wrong number of results.
 """
 
 from collections.abc import Callable, Sequence
@@ -101,8 +101,11 @@ def _call(state: BatchState, nodes: Any, refs: Any, template: Template, function
 def bind_inputs(
     template: Template, function: Function, inputs: list[Any], collect: Callable[[list[Any]], Any] = list
 ) -> Any:
-    """Return `inputs` in the form that `function` takes: a list, or a mapping by name. They are values or columns, in
-    the order of the definition. `collect` makes the argument for an input that is defined as a list of ids."""
+    """Return `inputs` in the form that `function` takes: a list, or a mapping by name.
+
+    The inputs are values or columns, in the order of the definition. `collect` builds the argument for an input that is
+    defined as a list of ids.
+    """
     if function.takes == "values":
         return inputs
     named: dict[str, Any] = {}

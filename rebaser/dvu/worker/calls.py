@@ -37,7 +37,7 @@ def make_caller(template: Template, function: Function | None) -> Caller | tuple
 def child_handler(callers: list[Caller | tuple[str, str]]) -> Callable[[int, list[Json]], CallOutcome]:
     """Return the function that a child process runs for each call. It calls `callers[number]`, and checks the result.
 
-    The list `callers` is copied, because the evaluator later replaces some of its items by callers that use the child
+    The list `callers` is copied, because the evaluator later replaces some of its items with callers that use the child
     process.
     """
     callers = [*callers]
@@ -54,8 +54,8 @@ def child_handler(callers: list[Caller | tuple[str, str]]) -> Callable[[int, lis
 
 
 def isolated_caller(child: ChildProcess, number: int, function: str) -> Caller:
-    """Return a caller that makes the process `child` run its caller `number`. `function` is the name of the function,
-    for faults."""
+    """Return a caller that makes the process `child` run the caller with index `number`. `function` is the function's
+    name, for messages of faults."""
 
     def call(values: list[Json]) -> Json:
         outcome = child.call(number, function, values)

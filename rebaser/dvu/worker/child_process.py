@@ -33,10 +33,10 @@ def supported() -> bool:
 
 
 class ChildProcess:
-    """Runs `handle(number, values)` in a child process: a copy of this process that is made at the first call, and made
-    again whenever the child has ended.
+    """Runs `handle(number, values)` in a child process, which is forked from this process at the first call. If the
+    child has ended, the next call forks another one.
 
-    Call `close` at the end.
+    Call `close` when no more calls will be made.
     """
 
     def __init__(self, handle: Callable[[int, list[Json]], CallOutcome]) -> None:
@@ -46,7 +46,7 @@ class ChildProcess:
 
     def call(self, number: int, function: str, values: list[Json]) -> CallOutcome:
         """Run `handle(number, values)` in the child, and return its outcome. If the child ends during each of `TRIES`
-        attempts, the outcome is the fault `crashed`, which names `function`."""
+        attempts, the outcome is the fault `crashed`, whose message contains the name `function`."""
         request = cbor2.dumps((number, values))
         ending = ""
         for _ in range(TRIES):
@@ -101,8 +101,8 @@ class ChildProcess:
 
 
 def _die_with_parent() -> None:
-    """Let this child process leave the process group of its parent, so that a signal to the group of the child does not
-    reach the parent. On Linux, also make this process die when the parent dies, even while a function hangs."""
+    """Move this child process out of its parent's process group, so that a signal to the child's group does not reach
+    the parent. On Linux, also make this process die when the parent dies, even while a function hangs."""
     os.setsid()
     if sys.platform == "linux":
         parent = os.getppid()

@@ -1,7 +1,7 @@
-"""The daemon from which Spark forks Python workers (`spark.python.daemon.module`). It loads the modules of the workers
-before it forks them.
+"""The daemon from which Spark forks Python workers (`spark.python.daemon.module`). It loads the modules that workers
+need before it forks any worker.
 
-With this daemon, a worker starts in a tenth of a second instead of several seconds. That also matters after the first
+With this daemon, a worker starts in a tenth of a second instead of several seconds. This matters even after the first
 job, because Spark ends a worker that has been idle for a minute. Invariant: the daemon does not affect results.
 """
 
@@ -27,7 +27,7 @@ def preload() -> None:
 
         has_plugins = any(function.fingerprint for function in registry().functions.values())
         with contextlib.nullcontext() if has_plugins else without_pandas():
-            pa.array([0])  # for its first array from a list, Arrow loads pandas if it is installed and not hidden
+            pa.array([0])  # when Arrow first converts a list, it loads pandas if that is installed and not hidden
         if loader.is_cached():
             loader.load()
     gc.freeze()  # saves 70 ms after every job, because the worker's garbage collections skip the objects loaded here
@@ -43,8 +43,8 @@ class _NoPandas(MetaPathFinder):
 
 @contextlib.contextmanager
 def without_pandas() -> Iterator[None]:
-    """Within this context, hide pandas from Arrow, which tries to import it only once. Loading pandas takes a second,
-    and only plug-ins use it."""
+    """Enter a context in which pandas is hidden from Arrow, which tries to import it only once. Loading pandas takes a
+    second, and only plug-ins use it."""
     finder = _NoPandas()
     sys.meta_path.insert(0, finder)
     try:
@@ -55,7 +55,7 @@ def without_pandas() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Within this context, redirect stdout to stderr. Spark reads the port of the daemon from the first bytes on
+    """Enter a context in which stdout is redirected to stderr. Spark reads the daemon's port from the first bytes on
     stdout. If a log event or a plug-in printed there first, Spark would wait forever."""
     stdout = os.dup(1)
     os.dup2(2, 1)

@@ -26,11 +26,11 @@ def evaluate_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
     """Yield the results of the packets in `batches`. This is the function for `mapInArrow`.
 
     The rows of `batches` are (index int32, packet binary, folder string, isolate bool). The rows of the results are
-    (index int32, result binary); there is at least one for each packet.
+    (index int32, result binary); there is at least one row for each packet.
 
-    A null packet or result is in the mailbox `folder` (`rebaser.dvu.wire.mailbox`). The name of its file is the index
-    of the packet; for a result, followed by the number of the result. A batch of results is yielded when it reaches
-    `result_bytes` bytes, and at the end.
+    If a packet or result is null, it is in a file in the mailbox `folder` (`rebaser.dvu.wire.mailbox`). The file is
+    called `INDEX` for a packet, and `INDEX-NUMBER` for each result of that packet. A batch of results is yielded when
+    it reaches `result_bytes` bytes, and at the end.
     """
     indexes: list[int] = []
     results: list[bytes | None] = []

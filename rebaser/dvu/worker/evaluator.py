@@ -3,9 +3,9 @@
 Invariant ("early cutoff"): a node is computed only if it is dirty or one of its inputs changed. A node counts as
 changed only if its new value or state differs from the previous one (`rebaser_core.values.same`).
 
-There are two exceptions, which do not change any result. A fault that names another value always counts as changed; the
-planner compares such faults, because only the planner has the ids. A node that would be skipped is nevertheless
-computed if another node needs its value and the packet has only a digest of the value.
+There are two exceptions, which do not change any result. A fault whose message mentions another value always counts as
+changed; the planner compares such faults, because only the planner has the ids. A node that would be skipped is
+nevertheless computed if another node needs its value and the packet has only a digest of the value.
 
 Compiled code (`rebaser.dvu.compiled.kernel`) computes numbers if that saves time. It runs over the same arrays, stops
 at a node that it cannot compute exactly, and continues after Python has computed that node. Other nodes of one
@@ -51,7 +51,7 @@ class Evaluator:
     input, the slot of that input in `ints`. `changed` is 1 for nodes whose value or state has changed.
 
     `report_progress` is called with the number of nodes that were visited since the last call. If `isolate` is true,
-    functions of plug-ins are called in a child process. Raises `DvuError` if an input is out of range.
+    plug-ins are called in a child process. The constructor raises `DvuError` if an input is out of range.
     """
 
     def __init__(
@@ -160,8 +160,8 @@ class Evaluator:
             self.compute_each(order[stopped:start].tolist() if len(order) else range(stopped, start))
 
     def results(self) -> tuple[Any, Column, list[NodeFault]]:
-        """Return the changed nodes in ascending order; their values; and, in the same order, the faults of those that
-        failed."""
+        """Return the changed nodes in ascending order; their values; and, in the same order, the faults of the nodes
+        that failed."""
         nodes = np.flatnonzero(self.changed[self.base :])
         slots: Any = nodes + self.base if len(nodes) < self.count else slice(self.base, None)
         kinds, bits = self.kinds[slots], self.floats.view(np.int64)[slots]
@@ -290,7 +290,7 @@ def _starts(packet: Packet) -> Any:
     np.cumsum(arity[packet.template], out=starts[1:])
     refs, slots = packet.refs, len(packet.constants) + len(packet.template)
     if starts[-1] != len(refs) or (len(refs) and not 0 <= refs.min() <= refs.max() < slots):
-        raise DvuError("a packet names inputs that do not exist, or has a wrong number of inputs")
+        raise DvuError("a packet refers to inputs that do not exist, or has a wrong number of inputs")
     return starts
 
 

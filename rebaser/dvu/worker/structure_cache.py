@@ -19,7 +19,8 @@ from rebaser.dvu.worker.blob_fetch import open_store
 from rebaser_core.blobs.address import address_of
 from rebaser_core.errors import DvuError
 
-# The environment variable that names the folder. The default is a folder of this user in the system's temporary folder.
+# The environment variable with the path of the folder. The default is a folder of this user in the system's temporary
+# folder.
 FOLDER_VARIABLE = "REBASER_STRUCTURES"
 _IN_MEMORY = 4  # maximum number of structures that a worker keeps mapped
 _FOLDER_BYTES = 4 * 1024**3  # maximum bytes of all structures in the folder
@@ -45,7 +46,7 @@ class StructureCache:
         """Decode the structure in `data`, add it to the cache, and return it. Raise `DvuError` if `data` does not have
         the hash in `address`."""
         if address_of(data) != address:
-            raise DvuError("a structure does not have the hash in the address that its packet names")
+            raise DvuError("a structure does not have the hash in the address that its packet contains")
         self.write(address, data)
         structure = self.get(address)
         if structure is None:  # the folder does not exist, or the disk is full

@@ -118,10 +118,10 @@ def sweep(
     `entries[t]` has the indexes in `code` at which three forms of the program of template `t` begin: for inputs of any
     kind, for doubles, and for integers; -1 if there is no such form. `file_kinds`, `file_ints` and `file_floats` (a
     view of the memory of `file_ints`) are the registers. `parts` is temporary storage for sums. A node with more than
-    `max_inputs` inputs is left to Python.
+    `max_inputs` inputs makes the sweep stop, so that Python computes the node.
     """
-    # This code is not divided into functions: passing eight arrays to a function would count a reference to each, and
-    # double the time that a node takes.
+    # This code is not divided into functions. Passing eight arrays to a function would increment the reference count of
+    # each, which would double the time that a node takes.
     ordered = len(order) > 0
     while at < end:
         node = np.int64(order[at]) if ordered else at

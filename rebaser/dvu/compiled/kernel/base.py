@@ -8,7 +8,7 @@ from numba import njit
 
 from rebaser.dvu.wire.column import FLOAT
 
-EXACT = 2**53  # a double represents every integer up to this one exactly
+EXACT = 2**53  # a double represents every integer up to this limit exactly
 SAFE = 9.0e18  # an integer fits in 64 bits if its value as a double, which may be rounded down, is below this
 STOP = -1  # the result that makes the sweep stop, so that Python computes the node
 

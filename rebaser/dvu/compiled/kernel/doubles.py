@@ -1,7 +1,7 @@
 """Computes nodes whose inputs are all doubles. Most nodes are of this kind.
 
-Invariant: the array `floats` contains only finite doubles, and NaN for all other values. So if a result is not finite,
-the node cannot be computed by this module.
+Invariant: the array `floats` contains only finite doubles, and NaN for all other values. If a result is not finite,
+this module cannot compute the node: an input is not a double, or the result is out of range.
 """
 
 import math

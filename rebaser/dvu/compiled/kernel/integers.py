@@ -88,8 +88,8 @@ def run_integers(pc, code, file):
 
 @inlined
 def reduce_integers(op, start, end, refs, ints):
-    """Apply the reduction `op` to the inputs `refs[start:end]`. There must be at least one. Return whether the result
-    fits in 64 bits, and the result."""
+    """Apply the reduction `op` to the inputs `refs[start:end]`. There must be at least one input. Return whether the
+    result fits in 64 bits, and the result."""
     total = ints[refs[start]]
     if op == instructions.REDUCE_COUNT:
         return True, np.int64(end - start)

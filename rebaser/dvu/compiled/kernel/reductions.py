@@ -14,8 +14,8 @@ from rebaser.dvu.wire.column import FALSE, FLOAT, INT, NULL, TRUE
 
 PARTS = 128  # maximum number of partial sums of doubles; at most 42 occur, because their bits do not overlap
 NOTHING = -2  # the result of `_extreme` if no input is a number
-_NEAR = 1e-3  # Python rounds a scaled value by its decimal digits if it is closer to a half than this
-_ROUNDED = 2.0**40  # Python rounds scaled values of at least this size; smaller values have enough bits after the point
+_NEAR = 1e-3  # if a scaled value is closer to a half than this, Python rounds the value by its decimal digits
+_ROUNDED = 2.0**40  # Python also rounds scaled values from this size on, which have too few bits after the point
 
 
 @compiled
