@@ -46,7 +46,8 @@ def content(value: Json) -> tuple[str, float | None, str | None, str]:
 
 
 def fault_cells(fault: Fault | None) -> tuple[str | None, str | None, str | None]:
-    """Return the cells for the columns `error_code`, `error_message` and `error_origin`."""
+    """Return the cells of a fault for the columns `error_code`, `error_message` and `error_origin`; None in each if
+    there is no fault."""
     return NO_FAULT if fault is None else (fault.code, fault.message, fault.origin)
 
 

@@ -55,13 +55,13 @@ class SpanMaker:
         return nanoseconds > self._slower_than
 
     def request_was_slow(self, now: int, nanoseconds: int) -> bool:
-        """Return whether to record a request that was not `chosen`, or work that is part of no request, because it took
-        `nanoseconds`. `now` is the Unix time in nanoseconds."""
+        """Return whether a request, or work that is part of no request, took so long that it is recorded although it
+        was not `chosen`. `nanoseconds` is its duration. `now` is the Unix time in nanoseconds."""
         return nanoseconds > self._slower_than and self._may_be_late(now)
 
     def update_was_slow(self, now: int, nanoseconds: int) -> bool:
-        """Return whether to record an update that is not recorded yet, because it took `nanoseconds`. `now` is the Unix
-        time in nanoseconds."""
+        """Return whether an update took so long that it is recorded although no trace was begun for it. `nanoseconds`
+        is its duration. `now` is the Unix time in nanoseconds."""
         return nanoseconds > self._updates_slower_than and self._may_be_late(now)
 
     def _may_be_late(self, now: int) -> bool:

@@ -101,7 +101,8 @@ class LogEntry:
 class Change:
     """The change of the definition of `id` by a request, or by all commits between two positions.
 
-    If `before` or `after` is None, the value did not exist. If `known` is false, `before` is unknown.
+    `before` is None if the value did not exist before the change, and `after` is None if it does not exist after the
+    change. If `known` is false, `before` is unknown.
     """
 
     id: str

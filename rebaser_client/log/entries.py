@@ -77,7 +77,7 @@ async def read_entries(
     """Yield the messages of one change set, of one workspace, or of all workspaces.
 
     The iteration ends after the message that was the newest when the iteration began. If `follow` is true, it never
-    ends. If `replay` is "original", messages are yielded at the intervals at which they were stored.
+    ends. If `replay` is "original", messages are yielded at the same intervals at which they were stored.
 
     Raise `ApiError` (error 10059) if the stream does not exist, and `UnprocessableError` for an invalid name.
     """
