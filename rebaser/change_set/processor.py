@@ -257,7 +257,7 @@ class Processor:
     async def _with_result(self, decided: DecidedBatch) -> DecidedBatch:
         """Store the conflicts of the reply in a blob if they contain the definitions of both sides. Only a request that
         is decided in a batch of its own can have such conflicts."""
-        if not (self._commits.history and len(decided.decisions) == 1):
+        if not (self._commits.history and len(decided.decisions) == 1 and decided.decisions[0].conflicts):
             return decided
         (decision,) = decided.decisions
         if not any(conflict.sides for conflict in decision.conflicts):

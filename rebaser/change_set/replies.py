@@ -6,6 +6,7 @@ Invariant: a reply inbox, which the client chooses, is used only if it is a sing
 prefix. Otherwise, a client could make the server write to the log, the tasks or the JetStream API.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -32,14 +33,16 @@ MAX_INBOX = 256  # maximum number of characters of an inbox
 MAX_RESULT = 1024 * 1024  # maximum bytes of a conflicts blob, which holds up to 100 conflicts and 64 KiB of definitions
 RESULT_TIMEOUT = 2.0  # maximum seconds for reading a conflicts blob
 
+# A subject without wildcards: tokens of printable ASCII characters other than space, separated by dots.
+_PART = r"(?![*>](?:\.|\Z))[!-\-/-~]+"
+_LITERAL = re.compile(rf"{_PART}(?:\.{_PART})*")
+
 log = structlog.get_logger(__name__)
 
 
 def inbox_allowed(inbox: str, prefix: str) -> bool:
     """Return whether `inbox` is a literal subject under `prefix`."""
-    if not inbox.startswith(prefix + ".") or len(inbox) > MAX_INBOX or not inbox.isascii() or not inbox.isprintable():
-        return False
-    return all(token and token not in ("*", ">") and " " not in token for token in inbox.split("."))
+    return inbox.startswith(prefix + ".") and len(inbox) <= MAX_INBOX and _LITERAL.fullmatch(inbox) is not None
 
 
 def reply(

@@ -205,9 +205,8 @@ class Link:
         client = self.client
         if not client.is_connected:
             raise nats.errors.ConnectionClosedError
-        for name in (subject, reply or subject):
-            if not name or " " in name or not name.isprintable():
-                raise nats.errors.BadSubjectError
+        if not subject or " " in subject or not subject.isprintable() or " " in reply or not reply.isprintable():
+            raise nats.errors.BadSubjectError
         size = len(payload)
         if headers:
             lines = [_LINES.get(pair) or _header_line(pair) for pair in headers.items()]

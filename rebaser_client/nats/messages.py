@@ -55,10 +55,16 @@ def parse_headers(raw: bytes) -> dict[str, str]:
 
 def _header(line: bytes) -> tuple[str, str] | None:
     name, colon, value = line.partition(b":")
-    key = name.strip()
-    if not colon or not key.isascii() or len(key.split()) != 1:
-        return None
-    return key.decode("ascii"), text(value.strip())
+    key = (_cached_name if len(name) <= CACHED_LINE_MAX else _name)(name)
+    return (key, value.strip().decode("utf-8", "replace")) if colon and key is not None else None
+
+
+def _name(raw: bytes) -> str | None:
+    name = raw.strip()
+    return name.decode("ascii") if name.isascii() and len(name.split()) == 1 else None
+
+
+_cached_name = lru_cache(maxsize=256)(_name)
 
 
 # Parsed lines are cached, because most header lines of a connection recur.

@@ -53,7 +53,7 @@ class OutgoingRequest:
     - `sequence`: the stream sequence of the newest message with this request; 0 before the request is stored.
     - `repeat_until`: the loop time until which the request may be sent again; 0 before the first attempt.
     - `blob`: the content of the blob with the updates; None if there is no blob, or if the request is stored.
-      `freshness`: the age of that blob.
+      `freshness`: the age of that blob; None if there was no blob.
     - `spans`: the spans of the request; None if it belongs to no trace.
     """
 
@@ -72,7 +72,7 @@ class OutgoingRequest:
         self.sequence = 0
         self.repeat_until = 0.0
         self.blob: bytes | None = None
-        self.freshness = Freshness()
+        self.freshness: Freshness | None = None
         self.spans: RequestSpans | None = None
         digest = hashlib.blake2b(payload, digest_size=8).hexdigest()
         self._message_id = headers[MESSAGE_ID] = f"{key}.{request_id}#{digest}"
@@ -186,7 +186,7 @@ class RequestSender:
     async def _renew(self, request: OutgoingRequest) -> None:
         """Store the blob with the updates again if it is old enough to be deleted, which happens if no message refers
         to it."""
-        if request.blob is not None and not request.freshness.lasts:
+        if request.blob is not None and request.freshness is not None and not request.freshness.lasts:
             freshness = Freshness()
             await self._blobs.put(request.blob)
             request.freshness = freshness

@@ -112,6 +112,8 @@ class TaskPublisher:
         if len(self._answered_at) >= MAX_KNOWN:
             self._answered_at.clear()
         self._answered_at[key] = now
+        while self._deferred and _is_answered(self._deferred[0][2]):  # otherwise, the answers would be kept in memory
+            self._deferred.popleft()
         self._usual += (min(now - stored_at, PATIENCE_MAX) - self._usual) / 16
 
     def start_unless_answered(self, key: ChangeSetKey, reply: asyncio.Future[Msg]) -> None:
@@ -136,8 +138,7 @@ class TaskPublisher:
             now = self._loop.time()
             while self._deferred and self._deferred[0][0] <= now:
                 _, key, reply = self._deferred.popleft()
-                answered = reply.done() and not reply.cancelled() and reply.exception() is None
-                if not answered:
+                if not _is_answered(reply):
                     self._answered_at.pop(key, None)
                     self.start(key)
         self._watching_deferred = False
@@ -168,3 +169,7 @@ class TaskPublisher:
             else:
                 return
             await anyio.sleep(backoff.next_delay())
+
+
+def _is_answered(reply: asyncio.Future[Msg]) -> bool:
+    return reply.done() and not reply.cancelled() and reply.exception() is None

@@ -71,8 +71,8 @@ class DeadLetter:
 def read_redrive(headers: Mapping[str, str] | None) -> int:
     """Return how often a request was sent again from the dead letters, according to its headers. Return 0 if the header
     is missing or is not a valid count."""
-    text = (headers or {}).get(REDRIVE, "")
-    return int(text) if _REDRIVE.fullmatch(text) else 0
+    text = (headers or {}).get(REDRIVE)
+    return int(text) if text and _REDRIVE.fullmatch(text) else 0
 
 
 def read_dead_at(headers: Mapping[str, str] | None) -> int:

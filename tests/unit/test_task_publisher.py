@@ -150,6 +150,19 @@ async def test_whoever_is_answered_wakes_nobody(
     tasks.may_end.release()
 
 
+async def test_answers_are_not_kept_until_their_tasks_would_be_due(publisher: TaskPublisher) -> None:
+    """Thousands of requests a second would keep hundreds of answers, which the garbage collector would visit."""
+    loop = asyncio.get_running_loop()
+    for _ in range(3):
+        reply: asyncio.Future[Msg] = loop.create_future()
+        publisher.record_answer(KEY, loop.time())
+        publisher.start_unless_answered(KEY, reply)
+        reply.set_result(Msg("inbox", "", b"", {}))
+    assert len(publisher._deferred) == 1
+    publisher.record_answer(KEY, loop.time())
+    assert not publisher._deferred
+
+
 async def test_slow_answers_are_waited_for_longer_before_an_owner_is_woken(publisher: TaskPublisher) -> None:
     """Otherwise, each request would publish a task, which adds load to servers that are already slow."""
     now = asyncio.get_running_loop().time()

@@ -216,14 +216,16 @@ class CommitLog:
                 if len(payload) > min(self._inline_max, limits.inline_max_bytes):
                     commit = await move(self._blobs, commit)
                     headers, payload = encode_commit(commit)
-            if self.history and needs_blobs(commit):
+            in_blobs = needs_blobs(commit)
+            if self.history and in_blobs:
                 commit = await with_blobs_named(self._blobs, commit, self.tail_max)
                 headers, payload = encode_commit(commit)
             headers |= covers_header(commit)
             check_commit(commit, headers, payload)
             headers |= await self._summaries.header(self.state, commit)
-            size = sum(blob.size for blob in commit.folded_blobs)
-            return EncodedCommit(commit, headers, payload, size, freshness if needs_blobs(commit) else None)
+            if not in_blobs:
+                return EncodedCommit(commit, headers, payload, 0, None)
+            return EncodedCommit(commit, headers, payload, sum(blob.size for blob in commit.folded_blobs), freshness)
         except (UnprocessableError, UnsupportedVersion) as error:
             raise self._unreadable(commit, error.message) from error
 
