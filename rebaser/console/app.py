@@ -24,6 +24,7 @@ from rebaser.console.api import (
     edits,
     graph,
     overview,
+    playground,
     updates,
     values,
 )
@@ -58,6 +59,7 @@ PAGES = (
     edits,
     dead_letters,
     downloads,
+    playground,
 )
 RESOURCES: tuple[Resource, ...] = tuple(one for page in PAGES for one in page.RESOURCES)
 ACTIONS: tuple[Action, ...] = tuple(one for page in PAGES for one in getattr(page, "ACTIONS", ()))
@@ -88,6 +90,7 @@ def _shell(page: StaticFile, options: ConsoleOptions) -> StaticFile:
     """Return the page of all pages, which tells the scripts what the console was started with."""
     told = f'<html lang="en" data-auth="{options.access.kind}"'
     told += ' data-values="hidden"' * options.hide_values
+    told += " data-playground" * (options.playground is not None)
     content = page.content.replace(b'<html lang="en"', told.encode(), 1)
     return StaticFile(content, page.media_type, tag_of(content))
 

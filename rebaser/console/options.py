@@ -1,13 +1,26 @@
 """The options of a console, and the names under which it may be reached."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
 from rebaser.console.access import AccessRule, OpenAccess
 from rebaser_core.errors import ConfigError
+from rebaser_core.updates import Derive, Update
 
 LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
+
+
+@dataclass(frozen=True, slots=True)
+class Playground:
+    """What the playground of `rebaser dev` does with the tools of the command line. Both run in a thread.
+
+    - `derive` returns the update that defines the value of an id by a formula. Raises `UnprocessableError`.
+    - `demo` returns the updates that create the graph of the demo.
+    """
+
+    derive: Callable[[str, str], Derive]
+    demo: Callable[[], list[Update]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +33,14 @@ class ConsoleOptions:
     - `access`: who may use the console.
     - `hide_values`: whether viewers see only kinds and sizes of values. Excludes `actions`: somebody who may define a
       formula learns from its result what they like.
+    - `playground`: what the playground needs; None without one.
     """
 
     hosts: frozenset[str]
     actions: bool = False
     access: AccessRule = field(default_factory=OpenAccess)
     hide_values: bool = False
+    playground: Playground | None = None
 
 
 def check_exposure(host: str, access: AccessRule, *, insecure: bool) -> None:

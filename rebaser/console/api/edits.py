@@ -63,7 +63,7 @@ def _json(text: str, what: str) -> Any:
         raise invalid(f'{what} is not JSON: {str(error)[:200]}; put text in quotes, as in "tea"') from None
 
 
-def _update(body: Body, id_: str) -> Update:
+def update_of(body: Body, id_: str) -> Update:
     """Return the edit of the value `id_` in a body: a `value`, a `definition`, or `remove`."""
     if flag_of(body, "remove"):
         return parse_update({"op": "remove", "id": id_})
@@ -77,7 +77,7 @@ def _update(body: Body, id_: str) -> Update:
 
 async def edit(console: Console, given: Given, body: Body) -> Answer:
     """Define or remove one value; refused if it was defined again after the position that was shown."""
-    key, update, at = given.key, _update(body, text_of(body, "id", MAX_ID)), position_of(body)
+    key, update, at = given.key, update_of(body, text_of(body, "id", MAX_ID)), position_of(body)
     client = await console.client()
     return _done(
         await client.enqueue_updates_with_reply(key.workspace, key.change_set, [update], expect_at=at, **_who(body))
@@ -119,7 +119,7 @@ async def resolve(console: Console, given: Given, body: Body) -> Answer:
         raise invalid(f"ids has to be a list of up to {MAX_IDS} ids")
     client = await console.client()
     if "take" not in body:
-        updates = [_update(body, id_) for id_ in ids]
+        updates = [update_of(body, id_) for id_ in ids]
         response = await client.resolve(key.workspace, key.change_set, updates=updates, at=at, **_who(body))
     else:
         take = text_of(body, "take", 64)

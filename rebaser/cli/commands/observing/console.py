@@ -177,6 +177,7 @@ async def open_console(
     actions: bool = False,
     access: "AccessRule | None" = None,
     hide_values: bool = False,
+    playground: bool = False,
     fall_back: bool = False,
 ) -> AsyncGenerator[str, None]:
     """Serve a console for the installation that `settings` describe, and yield its URL.
@@ -187,6 +188,7 @@ async def open_console(
     from anyio import to_thread
 
     from rebaser import __version__
+    from rebaser.cli.commands.observing.playground import make_playground
     from rebaser.cli.connect import client_for
     from rebaser.cli.errors import usage_error
     from rebaser.ops.address import parse_address
@@ -201,13 +203,14 @@ async def open_console(
 
     access = access or OpenAccess()
     check_exposure(host, access, insecure=insecure)
+    tools = make_playground() if playground else None
 
     def connect() -> "AbstractAsyncContextManager[RebaserClient]":
         return client_for(settings)
 
     with closing(await _listen(address, host, fall_back)) as listener:
         port = listener.getsockname()[1]
-        options = ConsoleOptions(accepted_hosts(host, port, names or ()), actions, access, hide_values)
+        options = ConsoleOptions(accepted_hosts(host, port, names or ()), actions, access, hide_values, tools)
         async with server.console(connect, listener, options, __version__):
             yield f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 

@@ -333,7 +333,9 @@ async def _dev(data: Path, port: int | None, console_port: int | None, settings:
     address = f"127.0.0.1:{DEFAULT_PORT if console_port is None else console_port}"
     async with embedded_nats(data / "nats", port, sync_interval=sync_interval) as nats:
         embedded = settings.embedded(nats.url)
-        async with open_console(embedded, address, actions=True, fall_back=console_port is None) as console_url:
+        async with open_console(
+            embedded, address, actions=True, playground=True, fall_back=console_port is None
+        ) as console_url:
             await run_server(
                 embedded,
                 ready=partial(_tell_ready, nats.url, console_url, data),

@@ -79,7 +79,7 @@ export const area = (name, label, { value = "", rows = 4 } = {}) => html`<label 
 </label>`;
 
 export const choice = (name, label, options) => html`<label class="labelled"><span>${label}</span>
-  <select class="field" name=${name}>${options.map(([value, word]) => keyed(value, html`<option value=${value}>${word}</option>`))}</select>
+  <select class="field" name=${name}>${options.map(([value, word, selected]) => keyed(value, html`<option value=${value} .selected=${Boolean(selected)}>${word}</option>`))}</select>
 </label>`;
 
 export const tick = (name, label, checked = false) => html`<label class="tick"><input type="checkbox" name=${name} ?checked=${checked}><span>${label}</span></label>`;

@@ -21,6 +21,7 @@ const ROUTES = [
   ["/dvu", "dvu"],
   ["/dead-letters", "dead_letters"],
   ["/dead-letters/letter", "dead_letter"],
+  ["/playground", "playground"],
 ];
 const NAV = [
   ["/", "Overview", "o"],
@@ -28,6 +29,7 @@ const NAV = [
   ["/branches", "Branches", "b"],
   ["/dvu", "Updates", "u"],
   ["/dead-letters", "Dead letters", "d"],
+  ...("playground" in document.documentElement.dataset ? [["/playground", "Playground", "p"]] : []),
 ];
 const KEYS = [
   ["/", "search"],
