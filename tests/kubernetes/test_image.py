@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -102,10 +103,48 @@ class Builder:
             self("rm", container)
 
 
+def mounts_in(folder: Path) -> list[Path]:
+    """Return what is mounted in `folder`, the innermost first."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    found = [Path(line.split(" ")[4].encode().decode("unicode_escape")) for line in lines]
+    return sorted((one for one in found if one.is_relative_to(folder)), reverse=True)
+
+
+def remove(folder: Path) -> None:
+    """Remove `folder`, even if a build that failed has left something mounted there."""
+    while mounted := mounts_in(folder):
+        for place in mounted:
+            subprocess.run(["umount", "--lazy", place], check=True)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount")
+def test_what_a_build_left_mounted_is_removed(tmp_path: Path) -> None:
+    folder, kept = tmp_path / "a b", tmp_path / "kept"
+    (folder / "inner").mkdir(parents=True)
+    kept.mkdir()
+    (kept / "file").touch()
+    mount = ["mount", "--bind", str(kept), str(folder / "inner")]
+    if subprocess.run(mount, capture_output=True).returncode:  # noqa: PLW1510 - reported
+        pytest.skip("this machine allows no mounts")
+    subprocess.run(mount, check=True)  # twice in one place
+    remove(folder)
+    assert mounts_in(tmp_path) == []
+    assert [one.name for one in tmp_path.iterdir()] == ["kept"]
+    assert (kept / "file").exists()
+
+
 @pytest.fixture(scope="module")
-def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
     """A builder that has the image `localhost/base`."""
     folder = tmp_path_factory.mktemp("images")
+    try:
+        yield with_base(folder)
+    finally:
+        remove(folder)
+
+
+def with_base(folder: Path) -> Builder:
     ages = [f"--aptopt=Acquire::{check} false" for check in ("Check-Valid-Until", "Check-Date")]
     packages = "--include=python3,python3-venv,python3-pip,ca-certificates"
     sources = [str(SOURCES)] if SOURCES.exists() else []
