@@ -48,25 +48,37 @@ if TYPE_CHECKING:
     from rebaser.telemetry.update_spans import UpdateSpans
 
 clock = time.perf_counter
-_OUTCOMES = tuple(Outcome)
-_APPENDED = {Kind.DVU: "dvu", Kind.CHECKPOINT: "checkpoint", Kind.ATTEMPT: "attempt"}  # other kinds count as "requests"
+
+# The series that each commit feeds. They are looked up once, and by `is`: the hash of an enum member takes longer than
+# counting.
+_TAKEN, _ANSWERED, _BATCH = QUEUE_SECONDS.series(), REQUEST_SECONDS.series(), BATCH_REQUESTS.series()
+_DECIDED = [(outcome, REQUESTS_DECIDED.count(outcome.value)) for outcome in Outcome]
+_INLINE, _BLOBS = (COMMIT_BYTES.count(part) for part in ("inline", "blob"))
+_APPENDED = {kind: APPEND_SECONDS.series(kind) for kind in ("requests", "dvu", "checkpoint", "attempt", "pull")}
+_REQUESTS = _APPENDED["requests"]
+_KINDS = {Kind.DVU: "dvu", Kind.CHECKPOINT: "checkpoint", Kind.ATTEMPT: "attempt"}  # other kinds count as "requests"
 
 
 def queue_taken(messages: Sequence[Message]) -> Sequence[Message]:
     """Record how long `messages` had waited when an owner took them from its queue, and return `messages`."""
-    QUEUE_SECONDS.observe_ages(time.time_ns(), [message.timestamp_ns for message in messages])
+    _TAKEN.observe_ages(time.time_ns(), [message.timestamp_ns for message in messages])
     return messages
 
 
 def requests_decided(batch: DecidedBatch) -> None:
     """Record that a batch was decided, and that its commit is in the log."""
-    if batch.decisions:
-        BATCH_REQUESTS.observe(len(batch.decisions))
-        outcomes = [decision.outcome for decision in batch.decisions]
-        for outcome in _OUTCOMES:
+    decisions = batch.decisions
+    if decisions:
+        left = len(decisions)
+        _BATCH.observe(left)
+        outcomes = [decision.outcome for decision in decisions]
+        for outcome, count in _DECIDED:
             if number := outcomes.count(outcome):
-                REQUESTS_DECIDED.add(number, outcome)
-    if repeated := len(batch.answers) - len(batch.decisions):
+                count.value += number
+                left -= number
+                if not left:
+                    break
+    if repeated := len(batch.answers) - len(decisions):
         REQUESTS_REPEATED.add(repeated)
 
 
@@ -74,7 +86,7 @@ def requests_answered(messages: Sequence[Message], traced: Sequence[tuple[int, s
     """Record the time until the answers to `messages` were handed to NATS or, for dead requests, until the decisions
     were appended to the log. For each of the messages whose trace is recorded, `traced` has the time at which it was
     stored and the id of the trace."""
-    REQUEST_SECONDS.observe_ages(time.time_ns(), [message.timestamp_ns for message in messages], traced)
+    _ANSWERED.observe_ages(time.time_ns(), [message.timestamp_ns for message in messages], traced)
 
 
 def commit_appended(began: float, commit: Commit, inline: int, blobs: int, log: Any) -> None:
@@ -84,10 +96,13 @@ def commit_appended(began: float, commit: Commit, inline: int, blobs: int, log: 
     it.
     """
     seconds, kind = clock() - began, commit.kind
-    pulled = kind is Kind.REPLAY and not commit.requests  # a replay with requests was requested by a client
-    APPEND_SECONDS.observe(seconds, "pull" if pulled else _APPENDED.get(kind, "requests"))
-    for part, size in ("inline", inline), ("blob", blobs):
-        COMMIT_BYTES.add(size, part)
+    if kind is Kind.REBASE:
+        _REQUESTS.observe(seconds)
+    else:
+        pulled = kind is Kind.REPLAY and not commit.requests  # a replay with requests was requested by a client
+        _APPENDED["pull" if pulled else _KINDS.get(kind, "requests")].observe(seconds)
+    _INLINE.value += inline
+    _BLOBS.value += blobs
     log.debug("commit_appended", kind=kind, seconds=seconds)
 
 

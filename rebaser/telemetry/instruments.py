@@ -7,7 +7,7 @@ event would not count that event.
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import accumulate, product
 from typing import NamedTuple
 
 Labels = tuple[str, ...]
@@ -34,6 +34,16 @@ class Sample:
     exemplars: Mapping[int, Exemplar] = field(default_factory=dict)
 
 
+class Count:
+    """The value of one counter. Code that runs for each commit holds it, because looking it up takes longer than
+    counting."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+
+
 class Counter:
     """A metric with one counter for each combination of label values. `labels` maps the name of each label to its
     possible values. If `only` is given, counters exist only for the combinations in `only`."""
@@ -44,40 +54,46 @@ class Counter:
         self, name: str, meaning: str, *, only: Iterable[Labels] | None = None, **labels: Sequence[str]
     ) -> None:
         self.name, self.meaning, self.labels = name, meaning, labels
-        self._values = dict.fromkeys(combinations(labels) if only is None else only, 0)
+        self._counts = {one: Count() for one in (combinations(labels) if only is None else only)}
 
     def add(self, number: int, *labels: str) -> None:
-        self._values[labels] += number
+        self._counts[labels].value += number
+
+    def count(self, *labels: str) -> Count:
+        return self._counts[labels]
 
     def samples(self) -> Iterator[Sample]:
-        for labels, value in self._values.items():
-            yield Sample(labels, value)
+        for labels, count in self._counts.items():
+            yield Sample(labels, count.value)
 
 
-class Histogram:
-    """Counts observations in buckets. `bounds` are the upper bounds of all buckets except the last, which is
-    unbounded."""
+class Observations:
+    """The observations of one histogram, in `counts`, one number for each bucket, and their `total`.
 
-    kind = "histogram"
+    `bounds_ns` are the upper bounds of the buckets in nanoseconds.
+    """
 
-    def __init__(self, name: str, meaning: str, bounds: Sequence[float], **labels: Sequence[str]) -> None:
-        self.name, self.meaning, self.labels, self.bounds = name, meaning, labels, tuple(bounds)
-        self._counts = {one: [0] * (len(bounds) + 1) for one in combinations(labels)}
-        self._sums = dict.fromkeys(self._counts, 0.0)
-        self._bounds_ns = [round(bound * NANOS) for bound in bounds]
-        self._exemplars: dict[int, Exemplar] = {}
+    __slots__ = ("bounds", "bounds_ns", "counts", "exemplars", "total")
 
-    def observe(self, value: float, *labels: str) -> None:
-        self._counts[labels][bisect_left(self.bounds, value)] += 1
-        self._sums[labels] += value
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.bounds_ns = [round(bound * NANOS) for bound in bounds]
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+        self.exemplars: dict[int, Exemplar] = {}
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
 
     def observe_ages(self, now: int, stored: Iterable[int], traced: Iterable[tuple[int, str]] = ()) -> None:
         """Observe, in seconds, the age of each time in `stored`. All times are Unix times in nanoseconds. A stored time
-        may be after `now`, because clocks differ; it counts as an age of 0.
+        may be after `now`, because clocks differ; it counts as an age of 0. `traced` has the time and the id of the
+        trace of those that become exemplars.
 
         This takes half the time of separate calls of `observe`, which matters because each request is observed twice.
         """
-        counts, bounds, total = self._counts[()], self._bounds_ns, 0
+        counts, bounds, total = self.counts, self.bounds_ns, 0
         for at in stored:
             age = now - at
             if age > 0:
@@ -85,18 +101,34 @@ class Histogram:
                 counts[bisect_left(bounds, age)] += 1
             else:
                 counts[0] += 1
-        self._sums[()] += total / NANOS
+        self.total += total / NANOS
         for at, trace_id in traced:
             age = max(now - at, 0)
-            self._exemplars[bisect_left(bounds, age)] = Exemplar(trace_id, age / NANOS, now / NANOS)
+            self.exemplars[bisect_left(bounds, age)] = Exemplar(trace_id, age / NANOS, now / NANOS)
+
+    def sample(self, labels: Labels) -> Sample:
+        return Sample(labels, self.total, tuple(accumulate(self.counts)), dict(self.exemplars))
+
+
+class Histogram:
+    """A metric with one histogram for each combination of label values. `bounds` are the upper bounds of all buckets
+    except the last, which is unbounded."""
+
+    kind = "histogram"
+
+    def __init__(self, name: str, meaning: str, bounds: Sequence[float], **labels: Sequence[str]) -> None:
+        self.name, self.meaning, self.labels, self.bounds = name, meaning, labels, tuple(bounds)
+        self._series = {one: Observations(self.bounds) for one in combinations(labels)}
+
+    def observe(self, value: float, *labels: str) -> None:
+        self._series[labels].observe(value)
+
+    def series(self, *labels: str) -> Observations:
+        return self._series[labels]
 
     def samples(self) -> Iterator[Sample]:
-        for labels, counts in self._counts.items():
-            total, cumulative = 0, []
-            for count in counts:
-                total += count
-                cumulative.append(total)
-            yield Sample(labels, self._sums[labels], tuple(cumulative), dict(self._exemplars))
+        for labels, found in self._series.items():
+            yield found.sample(labels)
 
 
 def combinations(labels: Mapping[str, Sequence[str]]) -> Iterator[Labels]:

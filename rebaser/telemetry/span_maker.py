@@ -17,7 +17,8 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from rebaser_core.messages.headers.traces import TraceContext
+from rebaser_client.jetstream import Message
+from rebaser_core.messages.headers.traces import TraceContext, read_trace
 
 MAX_LINKS = 128  # maximum number of links of a span; also the default of OpenTelemetry
 MAX_LATE = 10  # maximum number of slow requests and updates traced per second: if all are slow, a sample is enough
@@ -43,12 +44,18 @@ class SpanMaker:
         self._updates_slower_than = updates_slower_than * NANOS
         self._late_in = self._late = 0
 
-    def chosen(self, sender: TraceContext | None) -> bool:
-        """Return whether to record a request. `sender` is the trace position in the request's headers. If it is not
-        None, the sender has already decided whether to record the trace."""
-        if sender is not None:
-            return sender.sampled
-        return self._ratio > 0 and random.random() < self._ratio  # noqa: S311 - no secret
+    def chosen(self, messages: Sequence[Message]) -> list[tuple[int, TraceContext | None]]:
+        """Return the requests to record: the index of each in `messages`, and the position from which it was sent.
+
+        If a request belongs to a trace, its sender has made the decision.
+        """
+        found: list[tuple[int, TraceContext | None]] = []
+        ratio = self._ratio
+        for at, message in enumerate(messages):  # one call for a batch, because each request comes by here
+            sender = read_trace(message.headers)
+            if sender.sampled if sender is not None else ratio and random.random() < ratio:  # noqa: S311 - no secret
+                found.append((at, sender))
+        return found
 
     def is_slow(self, nanoseconds: int) -> bool:
         """Return whether a request that takes `nanoseconds` is slow."""

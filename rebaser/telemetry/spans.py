@@ -165,12 +165,10 @@ class _Batch:
         self._decided = batch.decisions
         self.append: AppendSpan | None = None
         self.spans: dict[int, Span] = {}
-        for message, answer in zip(messages, batch.answers, strict=False):
-            sender = read_trace(message.headers)
-            if self._maker.chosen(sender):
-                span = self._start(message, answer[0], sender)
-                if is_sampled(span):
-                    self.spans[message.stream_sequence] = span
+        for at, sender in self._maker.chosen(messages[: len(batch.answers)]):
+            span = self._start(messages[at], batch.answers[at][0], sender)
+            if is_sampled(span):
+                self.spans[messages[at].stream_sequence] = span
 
     def _start(self, message: Message, decision: Decision, sender: TraceContext | None) -> Span:
         attributes = {
