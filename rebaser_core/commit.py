@@ -57,7 +57,7 @@ class Decision:
     conflicts: tuple[Conflict, ...] = field(default=(), compare=False)  # only for the reply; not written to the log
     # The digest of the request (see `content_digest`), or empty if unknown. It is stored in a header of the commit.
     digest: bytes = field(default=b"", compare=False)
-    position: int = 0  # for an apply, the log sequence of the branch; for a rebase, that of the target; otherwise 0
+    position: int = 0  # for an apply, the branch's log sequence; for a rebase, the target's; otherwise 0
     unresolved: int = 0  # for a rebase, the number of conflicts in the branch after the rebase
     result: "BlobRef | None" = None
 

@@ -18,7 +18,7 @@ class Disposition(Enum):
     REJECT = "reject"  # the request gets the outcome `dead`, and is moved to the dead letters
     FENCE = "fence"  # another server owns the change set, so this owner ends without an ack or nak
     RETRY_DVU = "retry_dvu"  # the update of derived values runs again later
-    EXIT = "exit"  # the user gets a message of one line, and the process ends
+    EXIT = "exit"  # the user gets a one-line message, and the process ends
 
 
 class RebaserError(Exception):

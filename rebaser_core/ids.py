@@ -29,7 +29,7 @@ RequestId = NewType("RequestId", str)
 def check_token(token: object, what: str) -> str:
     """Return `token` unchanged. Raise `UnprocessableError` if it is not a subject token (`[A-Za-z0-9_-]{1,64}`).
 
-    `what` names the token in the error message, for instance "workspace".
+    `what` describes the token in the error message, for instance as "workspace".
     """
     if type(token) is not str or _TOKEN.fullmatch(token) is None:
         raise UnprocessableError(

@@ -225,7 +225,7 @@ def parse_updates(raw: object, limits: Limits = DEFAULT_LIMITS) -> tuple[Update,
 def of_id(raw: object, message: str) -> str:
     """Return the end of an error message about the wire form `raw`: the id in `raw`, and then `message`.
 
-    The id is left out if `message` already contains it.
+    The id is omitted if `message` already contains it.
     """
     id_ = raw.get("id") if type(raw) is dict else None
     name = repr(id_[:40]) if type(id_) is str and id_ else ""
@@ -266,7 +266,7 @@ def parse_recompute(raw: object, limits: Limits = DEFAULT_LIMITS) -> Recompute:
 
 def check_id(id_: object, limits: Limits = DEFAULT_LIMITS, what: str = "id") -> str:
     """Return `id_` unchanged. Raise `UnprocessableError` if it is not text of 1 to `max_id_length` printable
-    characters. `what` names the text in the error message, for instance "function"."""
+    characters. `what` describes the text in the error message, for instance as "function"."""
     if type(id_) is str and 0 < len(id_) <= limits.max_id_length and id_.isprintable():
         return id_
     if type(id_) is not str or not id_:

@@ -189,7 +189,7 @@ def _check_one(item: object) -> int:
         return 9
     if kind is float:
         if not math.isfinite(item):  # type: ignore[arg-type]
-            raise UnprocessableError(f"the number is not finite, but {item}: use null instead", code="invalid_value")
+            raise UnprocessableError(f"the number must be finite, not {item}: use null instead", code="invalid_value")
         return 9
     if kind is bool or item is None:
         return 1

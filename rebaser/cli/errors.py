@@ -23,7 +23,7 @@ HINTS = {
     " REBASER_NATS_CREDS, REBASER_NATS_NKEY, REBASER_NATS_USER and REBASER_NATS_PASSWORD, and REBASER_NATS_TOKEN",
     "not_secure": "check --nats-tls-ca, --nats-tls-cert, --nats-tls-key and --nats-tls-hostname",
 }
-UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EBADF)  # errors of a write to stdout
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EBADF)  # errors that a write to stdout may raise
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 # Packages that the base installation does not contain, and the extra that installs each of them.

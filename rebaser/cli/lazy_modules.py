@@ -19,7 +19,7 @@ LAZY = frozenset(
 
 
 class LazyFinder:
-    """Finds the modules in `LAZY`. Each is executed when one of its attributes is first read."""
+    """Finds the modules in `LAZY`. Each module is executed only when one of its attributes is first read."""
 
     @staticmethod
     def find_spec(fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:

@@ -134,7 +134,7 @@ def with_access(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def examples(*lines: str) -> str:
-    """Return the examples at the end of a command's help. Their lines are never wrapped."""
+    """Return a text that shows `lines` as the examples at the end of a command's help, without wrapping them."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 

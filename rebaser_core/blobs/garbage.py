@@ -48,8 +48,8 @@ class StoredBlob:
 class Plan:
     """The actions of one garbage collection: blobs to move to the trash, to erase from it, and to restore from it.
 
-    `candidates` has an entry for each blob to which no message refers. The entry maps the blob's address to the Unix
-    time (ms) at which the collection that first found the blob unneeded began.
+    `candidates` contains the addresses of all blobs to which no message refers. It maps each address to the start of
+    the collection that first found the blob unneeded (Unix ms).
     """
 
     candidates: dict[str, int]
@@ -69,7 +69,7 @@ def plan(
 
     `unneeded` are all blobs, in the store or in its trash, to which no message refers. `needed_in_trash` are blobs in
     the trash to which a message refers. `last` are the candidates of the previous collection. `grace_ms` is the grace
-    period. All times are read from the clock of the NATS server (Unix ms).
+    period. All times are Unix times (ms) by the NATS server's clock.
     """
     candidates: dict[str, int] = {}
     due: list[StoredBlob] = []

@@ -117,7 +117,7 @@ class Contested:
 @record
 class Changed:
     """A value that a branch changed, with its definition at the base (`base`) and in the branch (`here`). `contested`
-    is the conflict about this value; None if there is no conflict."""
+    is the conflict about this value, or None if there is no conflict."""
 
     base: Definition
     here: Definition

@@ -68,7 +68,7 @@ class PartRows:
         return list(map(self._names.__getitem__, self._name_at[at:end].tolist()))
 
     def templates(self, at: int, count: int) -> NDArray[Any]:
-        """Return the indexes, without duplicates, of the templates of the `count` rows from position `at` on."""
+        """Return the distinct template indexes of the `count` rows that begin at position `at`."""
         found = np.unique(self._template[at : at + count])
         return found[found >= 0]
 

@@ -39,7 +39,7 @@ class SelectionReader(ChainReader):
         self._read = 0  # the number of rows of the current part that have been read so far
         self._found: list[
             tuple[NDArray[np.int64], RowBatch]
-        ] = []  # the rows of wanted ids, with their positions in front
+        ] = []  # pairs of the positions of wanted rows, and these rows
         if not len(self._wanted):
             self.before = ()
 

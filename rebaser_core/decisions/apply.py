@@ -16,7 +16,7 @@ from rebaser_core.state.change_set import ChangeSetState
 class Offer:
     """The changes of a branch that are to be applied to its target.
 
-    `source` is the branch and its position, `base` is the target's log sequence that is the base of the branch, and
+    `source` is the branch and its position, `base` is the base of the branch (a log sequence of the target), and
     `patch` contains the changes of the branch since the base.
     """
 

@@ -339,7 +339,7 @@ class _PendingState:
         return None
 
     def derives(self, asked: Recompute, updates: Sequence[Update]) -> bool:
-        """Return whether there will be any derived value for the recompute `asked` once `updates` are applied."""
+        """Return whether the recompute `asked` will concern at least one derived value once `updates` are applied."""
         function = asked.function
         derives = (update for some in (self._delta, updates) for update in some if type(update) is Derive)
         return self._cells.uses(function) or any(function in (None, derive.function) for derive in derives)

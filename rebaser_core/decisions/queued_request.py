@@ -74,7 +74,8 @@ class QueuedRequest:
 
     @property
     def source(self) -> Source | None:
-        """The other change set, with its position, from which the request takes changes; None if there is none."""
+        """The change set from which the request takes changes, with its position, or None if there is no such change
+        set."""
         taken = self.offer or self.replayed
         return None if taken is None else taken.source
 

@@ -111,9 +111,9 @@ class MessageType(Generic[M]):
     write: Callable[[M, int], dict[str, Any]]
     lowest: Callable[[M], int] | None = None
     # Reads a body of a given version without its pydantic model, because the model takes as long as all other steps
-    # together. Returns None for a body that has unusual fields; the model then reads it. The body may be unchecked
-    # (`read_unchecked`), because checking it first would take a tenth of the time of decoding: so this function
-    # accepts no type or number that `check_tree` refuses.
+    # together. Returns None for a body that has unusual fields; the model then reads it. The body may be unchecked (see
+    # `read_unchecked`), because checking it first would take a tenth of the decoding time. This function must therefore
+    # not accept any type or number that `check_tree` refuses.
     quick: Callable[[dict[str, Any], Limits, int], M | None] | None = None
 
     @property
@@ -122,12 +122,12 @@ class MessageType(Generic[M]):
 
     def decode_body(self, content: dict[str, Any], version: int, limits: Limits) -> M:
         """Return the message with the wire map `content` in `version`, upgraded to the current version. `content` may
-        be unchecked (`read_unchecked`)."""
+        be unchecked (see `read_unchecked`)."""
         if self.quick is not None:
             try:
                 message = self.quick(content, limits, version)
             except RebaserError:
-                check_tree(content)  # its error is more to the point
+                check_tree(content)  # raises a more precise error
                 raise
             if message is not None:
                 return message
@@ -250,8 +250,8 @@ class MessageRegistry:
         expect: type | None = None,
         skip: str | None = None,
     ) -> object:
-        """Decode a message, and upgrade it to the current version of its type. The content of the field `skip`, if the
-        message has it, is replaced by null before it is checked.
+        """Decode a message, and upgrade it to the current version of its type. If the message has the field `skip`, its
+        content is replaced with null before it is checked.
 
         Raise the same errors as `peek` and `loads`. Also raise `UnprocessableError` with code `unexpected_message_type`
         if the message is not of the type `expect`, with code `malformed` if the payload is not valid for its version,

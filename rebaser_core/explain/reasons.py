@@ -1,6 +1,6 @@
 """Derives the reasons why a change set waits from the facts about it, and adds advice to each reason.
 
-Invariant: the only reason is `quiet` only if no request waits and no update is due. A cause comes before its
+Invariant: the reason `quiet` is returned only if no request waits and no update is due. A cause comes before its
 consequences.
 """
 

@@ -7,9 +7,9 @@ from rebaser_core.explain.facts import ChangeSetFacts
 from rebaser_core.explain.reason import WaitReason, age, times
 
 NEARLY_FULL = 95.0  # percentage of its size limit from which a stream is reported as full
-SLOW_ANSWER = 1.0  # seconds from which an answer of NATS is reported as slow
+SLOW_ANSWER = 1.0  # seconds; an answer from NATS that takes longer is reported as slow
 SKEW = 10.0  # seconds; a clock that is off by more than this is reported
-REFUSED = "commit_refused"  # the error code if NATS did not store a commit of an owner
+REFUSED = "commit_refused"  # the error code if NATS did not store an owner's commit
 
 
 def full(facts: ChangeSetFacts) -> Iterator[WaitReason]:

@@ -167,10 +167,9 @@ def decode_commit(
     sequence: int = 0,
     history: bool = True,
 ) -> Commit:
-    """Return the commit in a message. `sequence` is its log sequence, 0 if unknown.
-
-    If `history` is false, the definitions that the commit replaced are neither read nor checked, and the result has
-    none. This saves time for a caller that only folds the commit.
+    """Return the commit in a message. `sequence` is its log sequence, or 0 if unknown. If `history` is false, the
+    definitions that the commit replaced are neither read nor checked, and are missing from the result. This saves time
+    for a caller that only folds the commit.
 
 
     Raise `UnprocessableError` with code `foreign` if the message is not a commit according to its headers, and with

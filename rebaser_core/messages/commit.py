@@ -133,7 +133,7 @@ def upgrade_v2(old: CommitV2) -> CommitV3:
 
 
 _KINDS = {str(kind): kind for kind in Kind}
-_QUICK = _KINDS.keys() - {Kind.MARK.value, Kind.REPLAY.value, Kind.GC.value}  # the other kinds have special fields
+_QUICK = _KINDS.keys() - {Kind.MARK.value, Kind.REPLAY.value, Kind.GC.value}  # the excluded kinds have special fields
 _OF_UPDATES = (Kind.REBASE, Kind.REPLAY)  # the kinds that contain updates, and the definitions replaced by them
 
 

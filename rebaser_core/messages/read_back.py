@@ -1,9 +1,9 @@
 """Checks that an encoded commit decodes to the same commit, without the cost of decoding it.
 
 Invariant: the check returns true only if `decode_commit` would return an equal commit and `read_sweep_headers` would
-return the commit's `applied` and `debt`. If the check returns false, only decoding can tell. The check runs before each
-commit is stored, so it must be fast: it compares the fields of the message with those of the commit, creates no
-objects, and calls few functions.
+return the commit's `applied` and `debt`. If the check returns false, the commit has to be decoded to find out. The
+check runs before each commit is stored, so it must be fast: it compares the fields of the message with those of the
+commit, creates no objects, and calls few functions.
 """
 
 from collections.abc import Sequence

@@ -89,7 +89,7 @@ class ChangeSetState:
         # Attempts that have not succeeded yet. The key is the sequence of a request, `DVU_ATTEMPT` or `PULL_ATTEMPT`.
         self.attempts: dict[int, Attempt] = {}
         self.checkpoint: CheckpointRef | None = None  # the newest checkpoint to which a commit refers
-        self.unknown: tuple[str, ...] = ()  # functions missing on the server of the newest commit; not in checkpoints
+        self.unknown: tuple[str, ...] = ()  # functions that the newest commit's server lacked; not in checkpoints
         self.edited = 0  # the log sequence of the newest commit with edits
         # Checkpoints of earlier releases do not record which commit defined each value, so values from such a
         # checkpoint have an `edited` of 0. They were defined at or before this log sequence.

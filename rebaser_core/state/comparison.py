@@ -1,7 +1,7 @@
 """Finds the changes of a target since the base of a branch, by comparing the two states instead of reading commits.
 
-Undoing the changes of a branch gives the definitions that the target had at the base. A definition has changed in the
-target since then if the target's current definition differs from that.
+Undoing the changes of a branch gives the definitions that the target had at the base. The target has changed a
+definition since then if its current definition differs from the one at the base.
 """
 
 from collections.abc import Container, Iterator, Mapping

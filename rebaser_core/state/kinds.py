@@ -82,7 +82,7 @@ def spread_numbers(kinds: Kinds, numbers: Bits) -> Bits:
         return numbers
     places = np.flatnonzero(is_number(kinds))
     if len(places) != len(numbers):  # without this check, NumPy would copy a single number to all positions
-        raise ValueError(f"there are {len(numbers)} numbers for {len(places)} kinds that need one")
+        raise ValueError(f"there are {len(numbers)} numbers, but {len(places)} kinds require a number")
     bits = np.zeros(len(kinds), np.int64)
     bits[places] = numbers
     return bits

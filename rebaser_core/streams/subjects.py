@@ -14,7 +14,7 @@ from rebaser_core.ids import ChangeSetKey, check_token
 class Subjects:
     """The subjects and stream names of one installation. `prefix` is a subject token, or empty.
 
-    Raise `ConfigError` if the prefix is not valid.
+    The constructor raises `ConfigError` if the prefix is not valid.
     """
 
     prefix: str = ""

@@ -64,7 +64,7 @@ async def test_a_formula_over_what_does_not_exist_is_warned_of_at_once(fleet_url
     edits = ("--set", "cart/1/price=2", "--derive", "cart/total=cart/1/price * 2")
     done = await rebaser("enqueue", "shop", cs, *edits, nats_url=fleet_url)
     assert done.returncode == 0
-    assert done.stderr.startswith("warning: the formula of cart/total names ids that do not exist: cart, price; ")
+    assert done.stderr.startswith("warning: the formula of cart/total uses ids that do not exist: cart, price; ")
     assert "`cart/1/price`" in done.stderr
     right = ("--derive", "cart/total=`cart/1/price` * 2", "--input", "p=cart/1/*", "--derive", "all=size(p)")
     done = await rebaser("enqueue", "shop", cs, *right, "--wait", "derived", nats_url=fleet_url)
@@ -81,7 +81,7 @@ async def test_what_became_of_the_values_is_told_and_may_be_a_failure(fleet_url:
     assert done.stdout.endswith(": 1 ok, 2 error\n")
     assert done.stderr == "error b: failed: divide by zero\n1 more failed because an input failed\n"
     failed = await rebaser(*edits, "--fail-on-error", "--json", nats_url=fleet_url)
-    assert (failed.returncode, failed.stderr) == (1, "rebaser: 2 values are errors\n")
+    assert (failed.returncode, failed.stderr) == (1, "rebaser: 2 values are in error\n")
     report = json.loads(failed.stdout)
     assert report["values"] == {"ok": 1, "stale": 0, "error": 2, "unset": 0}
     assert report["errors"] == [{"id": "b", "code": "failed", "message": "divide by zero"}]

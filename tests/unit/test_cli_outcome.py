@@ -18,7 +18,7 @@ def test_a_formula_that_names_nothing_is_told_what_was_meant() -> None:
     derive = Derive("cart/total", "cel", {"cart": "cart", "price": "price"}, {"expr": "cart/1/price * 2"})
     [line] = unknown_input_warnings([derive], state_of(Set("cart/1/price", 2), Set("price/of/milk", 1), derive))
     assert line == (
-        "the formula of cart/total names ids that do not exist: cart, price; "
+        "the formula of cart/total uses ids that do not exist: cart, price; "
         "to name the value cart/1/price, put backticks around it: `cart/1/price`"
     )
 
@@ -32,8 +32,8 @@ def test_many_formulas_are_told_in_few_lines() -> None:
     lines = unknown_input_warnings(
         [Derive(f"t{n}", "cel", {"a": "a"}, {"expr": "a"}) for n in range(9)], ChangeSetState()
     )
-    assert lines[0] == "the formula of t0 names ids that do not exist: a"
-    assert lines[3:] == ["and 6 more formulas name ids that do not exist"]
+    assert lines[0] == "the formula of t0 uses ids that do not exist: a"
+    assert lines[3:] == ["and 6 more formulas use ids that do not exist"]
 
 
 def test_a_tally_for_people() -> None:

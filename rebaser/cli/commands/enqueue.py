@@ -90,7 +90,7 @@ def enqueue(
     fail_on_error: Annotated[
         bool,
         typer.Option(
-            "--fail-on-error", help="With --wait derived: exit with 1 if any value of the change set is an error."
+            "--fail-on-error", help="With --wait derived: exit with 1 if any value of the change set is in error."
         ),
     ] = False,
     author: Author = "",
@@ -114,7 +114,7 @@ def enqueue(
     if not edits and file is None:
         raise usage_error("no edits: give --set, --derive, --unset, --remove or --file")
     if fail_on_error and wait is not WaitUntil.DERIVED:
-        raise usage_error("requires --wait derived: errors are not known earlier", "--fail-on-error")
+        raise usage_error("requires --wait derived, because errors are not known before that", "--fail-on-error")
     if request_id is not None:
         _check_request_id(request_id, file)
     with open_source(file, checked=not unchecked) as source:

@@ -39,7 +39,7 @@ DEAD_LETTER_HEADERS = {
 
 
 def entry_object(entry: Entry) -> dict[str, Any]:
-    """Return the content of the message, without values, as an object."""
+    """Return the content of the message as a JSON object, without values."""
     out: dict[str, Any] = {
         "sequence": entry.sequence,
         "time": _time(entry.time_ns),
@@ -75,7 +75,8 @@ def entry_line(entry: Entry, columns: bool) -> str:
 
 
 def progress_object(progress: DvuProgress, time_ns: int) -> dict[str, Any]:
-    """Return a progress report, received at `time_ns`, as an object. No stream stores it, so it has no sequence.
+    """Return a progress report that was received at `time_ns` as a JSON object. No stream stores it, so it has no
+    sequence.
 
     `covers` has the same meaning as in the commit that the update will append.
     """

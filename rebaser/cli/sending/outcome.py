@@ -51,12 +51,12 @@ def unknown_input_warnings(updates: Sequence[Update], state: "ChangeSetState") -
             if missing:
                 lines.append(_unknown(update, missing, state.cells))
     more = len(lines) - SHOWN
-    return [*lines[:SHOWN], f"and {more:,} more formulas name ids that do not exist"] if more > 0 else lines
+    return [*lines[:SHOWN], f"and {more:,} more formulas use ids that do not exist"] if more > 0 else lines
 
 
 def _unknown(update: Derive, missing: Sequence[str], ids: Iterable[str]) -> str:
     names = ", ".join(missing[:SHOWN]) + (", ..." if len(missing) > SHOWN else "")
-    line = f"the formula of {update.id} names ids that do not exist: {names}"
+    line = f"the formula of {update.id} uses ids that do not exist: {names}"
     expression = str(update.params.get("expr"))
     intended = [id_ for id_ in ids if id_ in expression and any(_is_part(name, id_) for name in missing)]
     if intended:

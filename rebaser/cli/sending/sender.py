@@ -242,7 +242,7 @@ class EditSender:
                 console.note(line)
         if self.fail_on_error and self.tally is not None and self.tally.errors:
             count = self.tally.errors
-            raise CommandFailed(f"{count:,} value{' is an error' if count == 1 else 's are errors'}")
+            raise CommandFailed(f"{count:,} value{' is' if count == 1 else 's are'} in error")
 
     def error_line(self) -> str:
         """Return a message that contains the error, where it is in the input, and which lines were sent before it."""

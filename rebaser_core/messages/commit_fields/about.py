@@ -92,7 +92,7 @@ def write_marking(marking: Marking) -> dict[str, Any]:
 
 
 def write_about(commit: Commit) -> dict[str, Any]:
-    """Return those fields of the wire map of `commit` that the functions of this module read."""
+    """Return the fields of `commit`'s wire map that the functions of this module read."""
     wire: dict[str, Any] = {}
     if commit.authors:
         wire["authors"] = [[one.author, one.message] for one in commit.authors]

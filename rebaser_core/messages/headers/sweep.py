@@ -81,8 +81,8 @@ def covers_header(commit: Commit) -> dict[str, str]:
 def read_covers(headers: Headers | None, sequence: int) -> int | None:
     """Return the log sequence up to which derived values are up to date, from the headers of the commit at `sequence`.
 
-    Return None if only the payload contains this sequence, because earlier releases did not write `X-Covers`. Raise
-    `UnprocessableError` if the headers are damaged.
+    Earlier releases did not write `X-Covers`. If, for this reason, only the payload contains this sequence, return
+    None. Raise `UnprocessableError` if the headers are damaged.
     """
     headers = headers or {}
     text = headers.get(COVERS)

@@ -104,7 +104,7 @@ class _Node:
 
 
 class GlobSet:
-    """A set of globs that finds all of its globs that match an id."""
+    """A set of globs in which all globs that match an id can be found."""
 
     def __init__(self) -> None:
         self._root = _Node()

@@ -14,7 +14,7 @@ _Folders = dict[str, str | dict[str, None]]  # a single member is stored as text
 
 
 class IdTree:
-    """A set of ids that finds all of its ids that match a glob.
+    """A set of ids in which all ids that match a glob can be found.
 
     A folder is the part of an id up to and including one of its slashes, or the empty string for the root. `_leaves`
     maps a folder to its ids, and `_inner` maps a folder to its inner folders. The tree contains the ids whose first

@@ -71,7 +71,7 @@ def apply(
     ] = False,
     check: Annotated[
         bool,
-        typer.Option("--check", help="Fail if a value is an error in the branch, but not in the target."),
+        typer.Option("--check", help="Fail if a value is in error in the branch, but not in the target."),
     ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Do not close the branch.")] = False,
     yes: Annotated[
@@ -96,7 +96,7 @@ def apply(
     computes its own. After the apply, the branch is closed, unless it was edited in the meantime or --keep is given. To
     undo an apply, use `rebaser revert`. With --at, the branch is applied as it was at a position, and is not rebased.
 
-    With --check, nothing is applied if a value is an error in the branch, but not in the target. The check reads all
+    With --check, nothing is applied if a value is in error in the branch, but not in the target. The check reads all
     values of both change sets. With --strict, it is exact, because the target then becomes equal to the branch.
     """
     if check and allow_stale:

@@ -67,7 +67,7 @@ def resolve(
     """
     key = checked_key(workspace, branch)
     if bool(ids) == all_:
-        raise usage_error("either name the values in conflict, or use --all")
+        raise usage_error("either specify the ids of values in conflict, or use --all")
     if sum((take is not None, set_ is not None, remove)) != 1:
         raise usage_error("use exactly one of --take SIDE, --set VALUE and --remove")
     return _Resolve(key, ids, take, set_, author, message, timeout, json).run(nats, prefix)

@@ -81,7 +81,7 @@ def revert(
     if of is not None:
         checked_key(workspace, of)
         if to is not None:
-            raise usage_error("cannot be combined with --of; name the commits of the target instead", "--to")
+            raise usage_error("cannot be combined with --of; specify the commits of the target instead", "--to")
     done: list[EnqueueUpdatesResponse | RequestConflicts] = []
     sources: list[Source | None] = []
     nothing = CommandFailed(f"there is no commit after {key.change_set}@{to}: nothing to revert")
@@ -138,7 +138,7 @@ def _range(commits: str | None, to: str | None) -> tuple[int, int]:
         return 0, 0
     matched = _RANGE.fullmatch(commits)
     if matched is None or (matched[2] is not None and int(matched[2]) < int(matched[1])):
-        raise usage_error(f"{commits[:40]!r} names no commits; write 1234 or 1234..1240, as `rebaser log` shows them")
+        raise usage_error(f"{commits[:40]!r} is not a range of commits; write 1234 or 1234..1240, as in `rebaser log`")
     return int(matched[1]), int(matched[2] or matched[1])
 
 

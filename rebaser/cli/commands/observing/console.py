@@ -154,9 +154,11 @@ def console_access(auth: str, token_file: Path | None, networks: list[str], head
     from rebaser.console.access import OpenAccess, ProxyAccess, TokenAccess, read_networks, read_token
 
     if (token_file is not None) != (auth == "token"):
-        raise usage_error("--auth token and --token-file belong together")
+        raise usage_error("use --auth token and --token-file together")
     if bool(networks) != (auth == "proxy"):
-        raise usage_error("--auth proxy and --trust-proxy belong together: whose headers count has to be named")
+        raise usage_error(
+            "use --auth proxy and --trust-proxy together: the addresses of the trusted proxy are required"
+        )
     if token_file is not None:
         return TokenAccess(read_token(token_file))
     if auth != "proxy":

@@ -45,10 +45,11 @@ def top(
 
     It shows servers and active change sets, every two seconds until you press q or Ctrl-C. A change set is active if
     requests wait in its queue, if commits arrive, if an update of its derived values is due or running, or if it has a
-    task. The states, from the most urgent to the least: unreadable (its log cannot be read), waiting (requests, and no
-    commit since the last update), updating (a long update runs), due (an update has to run), busy (commits arrive),
-    owned (a server keeps it loaded). ERRORS is the number of values whose newest result is an error. OWNER is the
-    server that stored the newest commit of a change set with a task. No values are loaded, and nothing is changed.
+    task. The states, from the most urgent to the least: unreadable (its log cannot be read), waiting (requests wait,
+    and no commit has arrived since the previous view), updating (a long update is running), due (an update has to run),
+    busy (commits arrive), owned (a server keeps it loaded). ERRORS is the number of values whose newest result is an
+    error. OWNER is the server that stored the newest commit of a change set with a task. No values are loaded, and
+    nothing is changed.
 
     Keys: q quits, s changes the order (urgency, queue, rate, name), w shows only change sets that wait or are due,
     arrows select a change set, Enter explains why it waits, Escape goes back.

@@ -1,8 +1,8 @@
 """Generates the load of `rebaser bench`, and checks afterwards that no request was lost, duplicated or reordered.
 
-Every worker writes to its own counter. If the final value of the counter is correct, the worker's last request was
-applied last. The log shows whether each request was applied exactly once. No request is sent after the time limit, and
-every wait has a timeout.
+Every worker writes to its own counter. If the final value of the counter is correct, none of the worker's requests was
+applied after its last one. The log shows whether each request was applied exactly once, and in order. No request is
+sent after the time limit, and every wait has a timeout.
 """
 
 import math
