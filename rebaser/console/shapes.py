@@ -77,6 +77,8 @@ def activity_object(row: ActiveChangeSet) -> dict[str, Any]:
         "waiting": round(row.waiting, 1),
         "debt": row.debt,
         "update": None if update is None else {"done": update.done, "total": update.total, "seconds": update.seconds},
+        "owner": cut(row.owner, 200),
+        "errors": row.errors,
         "problem": cut(told(row.problem)),
     }
 
@@ -96,6 +98,8 @@ def branch_object(info: BranchInfo) -> dict[str, Any]:
         "conflicts": info.conflicts,
         "behind": info.behind,
         "protected": info.protected,
+        "owner": cut(info.owner, 200),
+        "errors": info.errors,
         "follow": None if info.target is None else info.follow,
     }
 

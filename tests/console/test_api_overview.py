@@ -86,9 +86,9 @@ ROWS = [active("waits", pending=5, waiting=3.0), active("due", debt=True), activ
 INFOS = [
     info("waits", 5),
     info("due", 6),
-    info("main", 9),
+    info("main", 9, errors=3, owner="s1"),
     info("draft", 8, target="main", base=3, changes=4, behind=True, conflicts=2),
-    info("landed", 7, target="main", base=3, status="applied", behind=True),
+    info("landed", 7, errors=5, target="main", base=3, status="applied", behind=True),
     info("gone", 10, status="deleted"),
 ]
 
@@ -102,6 +102,7 @@ INFOS = [
         ({"state": "waiting"}, ["new", "waits"]),
         ({"state": "due"}, ["due"]),
         ({"state": "unreadable"}, []),
+        ({"state": "errors"}, ["main"]),
         ({"state": "conflicts"}, ["draft"]),
         ({"state": "behind"}, ["draft"]),
         ({"state": "closed"}, ["landed"]),
@@ -110,6 +111,7 @@ INFOS = [
         ({"q": "<script>"}, []),
         ({"sort": "recent"}, ["main", "draft", "due", "waits", "new"]),
         ({"sort": "queue"}, ["waits", "new", "draft", "due", "main"]),
+        ({"sort": "errors"}, ["main", "draft", "due", "new", "waits"]),
         ({"sort": "urgency"}, ["waits", "new", "due", "draft", "main"]),
         ({"sort": "changes"}, ["draft", "due", "main", "new", "waits"]),
         ({"offset": "1", "limit": "2"}, ["due", "main"]),
@@ -131,6 +133,7 @@ async def test_a_row_has_what_the_change_set_does_and_where_it_stands() -> None:
     assert row["lastCommitTime"] == "2026-01-31T12:00:00.000Z"
     [quiet] = (await answer(change_sets, {"q": "main"}, [], INFOS))["rows"]
     assert (quiet["state"], quiet["pending"], quiet["target"]) == ("quiet", 0, None)
+    assert (quiet["errors"], quiet["owner"], row["errors"], row["owner"]) == (3, "s1", None, "")
 
 
 @pytest.mark.parametrize("query", [{"limit": "9" * 30}, {"offset": "\u0661"}, {"state": "x" * 500}])

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from rebaser.testing import LocalRebaser
-from rebaser_client import RebaserClient, Set
+from rebaser_client import Derive, RebaserClient, Set
 from rebaser_client.nats.connection import Connection
 from rebaser_core.streams.subjects import Subjects
 from tests.support.browser import SIZES, Seen, browser, need_browser, opened
@@ -62,6 +62,22 @@ async def test_a_new_change_set_appears_without_a_reload_and_is_found(
         await page.go_back()
         await page.wait_for_selector(f"a[href='/change-sets/{ws}/draft-1']")
         assert await page.input_value("[data-search]") == ws
+
+
+async def test_change_sets_with_errors_are_found(
+    running: Any, console: WebConsole, client: RebaserClient, ws: str
+) -> None:
+    bad: list[Set | Derive] = [Set("a", "no number"), Derive("sum", "sum", {"of": ["a"]})]
+    await client.enqueue_updates_with_reply(ws, "bad", bad, wait="derived")
+    await client.enqueue_updates_with_reply(ws, "good", [Set("a", 1)])
+    async with opened(running) as page:
+        await page.goto(f"{console.url}/change-sets?q={ws}")
+        await page.wait_for_selector("tr:has-text('good')")
+        await page.get_by_role("link", name="With errors 1").press("Enter")
+        await page.wait_for_selector("tr:has-text('good')", state="detached")
+        await page.locator("tr:has-text('bad'):has-text('local') a.fault:text-is('1')").click()
+        await page.wait_for_url(f"**/change-sets/{ws}/bad?state=error")
+        await page.wait_for_selector("tbody tr:has-text('sum')")
 
 
 async def test_charts_tell_since_when_they_have_numbers(running: Any, console: WebConsole) -> None:

@@ -88,6 +88,7 @@ async def test_the_table_of_change_sets(console: WebConsole, client: RebaserClie
         (ws, "main", "", "0"),
     ]
     assert {row["protected"] for row in rows} == {"no"}
+    assert {(row["values in error"], row["last server"]) for row in rows} == {("1", "local")}
     assert len(unchunked((await console.ask(f"/api/v1/change-sets.csv?q={ws}&state=closed")).body).splitlines()) == 1
 
 

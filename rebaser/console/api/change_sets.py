@@ -27,6 +27,11 @@ class ListedChangeSet:
     def status(self) -> str:
         return "open" if self.info is None else self.info.status
 
+    @property
+    def errors(self) -> int:
+        """The number of values in error, as far as the newest commit tells."""
+        return 0 if self.info is None else self.info.errors or 0
+
 
 FILTERS: dict[str, Callable[[ListedChangeSet], bool]] = {
     "open": lambda one: one.status == "open" or one.active is not None,
@@ -34,6 +39,7 @@ FILTERS: dict[str, Callable[[ListedChangeSet], bool]] = {
     "waiting": lambda one: one.active is not None and one.active.activity == "waiting",
     "due": lambda one: one.active is not None and (one.active.debt or one.active.update is not None),
     "unreadable": lambda one: one.active is not None and one.active.problem != "",
+    "errors": lambda one: one.errors > 0 and one.status == "open",
     "conflicts": lambda one: one.info is not None and one.info.conflicts > 0 and one.status == "open",
     "behind": lambda one: one.info is not None and one.info.behind and one.status == "open",
     "closed": lambda one: one.status not in ("open", "deleted"),
@@ -57,6 +63,7 @@ SORTS: dict[str, Callable[[ListedChangeSet], Any]] = {
     "urgency": _urgency,
     "recent": _recent,
     "queue": lambda one: (0 if one.active is None else -one.active.pending, one.workspace, one.change_set),
+    "errors": lambda one: (-one.errors, one.workspace, one.change_set),
     "changes": lambda one: (0 if one.info is None else -one.info.changes, one.workspace, one.change_set),
 }
 

@@ -19,6 +19,8 @@ HEAD = (
     "conflicts",
     "behind",
     "protected",
+    "values in error",
+    "last server",
     "last commit",
     "last commit at",
     "update due",
@@ -38,7 +40,7 @@ def _cells(one: ListedChangeSet) -> tuple[object, ...]:
     row = row_object(one)
     update = row["update"] or {}
     names = ("workspaceId", "changeSetId", "state", "status", "pending", "waiting", "target", "base", "changes")
-    more = ("conflicts", "behind", "protected", "lastCommit", "lastCommitTime", "debt")
+    more = ("conflicts", "behind", "protected", "errors", "owner", "lastCommit", "lastCommitTime", "debt")
     found = [row.get(name) for name in (*names, *more)]
     return (*found, update.get("done"), update.get("total"), row["problem"])
 

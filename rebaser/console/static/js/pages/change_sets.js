@@ -12,6 +12,7 @@ const FILTERS = [
   ["waiting", "Waiting"],
   ["due", "Update due"],
   ["unreadable", "Unreadable"],
+  ["errors", "With errors"],
   ["conflicts", "In conflict"],
   ["behind", "Behind"],
   ["closed", "Closed"],
@@ -24,9 +25,11 @@ const COLUMNS = (data) => [
   { title: "Queue", sort: "queue", right: true, cell: (row) => (row.pending ? html`${count(row.pending)}${row.waiting >= 1 ? html`<span class="dim"> · ${age(row.waiting)}</span>` : null}` : "") },
   { title: "Branch of", level: 2, cell: (row) => (row.target ? html`<a href=${`/change-sets/${row.workspaceId}/${row.target}`}>${row.target}</a><span class="dim">@${row.base}</span>` : "") },
   { title: "Changes", sort: "changes", right: true, level: 2, cell: (row) => (row.target && row.changes ? count(row.changes) : "") },
+  { title: "Errors", sort: "errors", right: true, level: 2, cell: (row) => (row.errors ? html`<a class="fault" href=${`/change-sets/${name(row)}?state=error`}>${count(row.errors)}</a>` : "") },
   { title: "Marks", cell: (row) => html`<span class="marks">${marks(row)}</span>` },
   { title: "Commits/s", right: true, level: 3, cell: (row) => (row.commitsPerSecond ? rate(row.commitsPerSecond) : "") },
   { title: "Last commit", sort: "recent", right: true, level: 2, cell: (row) => ago(row.lastCommitTime, data.at) },
+  { title: "Last server", level: 3, cell: (row) => html`<span class="mono dim">${row.owner}</span>` },
   { title: "Update", level: 3, kind: "wide", cell: (row) => row.problem || updateText(row) },
 ];
 

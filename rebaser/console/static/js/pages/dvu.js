@@ -21,7 +21,7 @@ const COLUMNS = (data, reasons) => {
     { title: "Change set", cell: (row) => html`<a class="row-link" href=${`/change-sets/${name(row)}/updates`}><span class="dim">${row.workspaceId}/</span>${row.changeSetId}</a>` },
     { title: "State", cell: (row) => badge(row.update ? "updating" : (why(row)?.state ?? "due")) },
     { title: "Progress", cell: (row) => (row.update ? updateText(row) : waitsText(why(row))) },
-    { title: "Server", level: 2, cell: (row) => html`<span class="mono dim">${row.server || why(row)?.server}</span>` },
+    { title: "Server", level: 2, cell: (row) => html`<span class="mono dim">${row.server || why(row)?.server || (row.hasTask ? row.owner : "")}</span>` },
     { title: "Why it waits", level: 2, kind: "grow", cell: (row) => row.problem || why(row)?.error || why(row)?.text },
     { title: "Last commit", right: true, level: 3, cell: (row) => ago(row.lastCommitTime, data.at) },
   ];
