@@ -251,12 +251,13 @@ class OwnerState(NamedTuple):
 
     @property
     def update_state(self) -> str:
-        """The state of the DVU, for observers: the value of `dvu`, or `owed` if a DVU is due and has not begun."""
+        """The state of the DVU as metrics report it: the value of `dvu`, or `owed` if a DVU is due and not begun."""
         return "owed" if self.dvu is Dvu.IDLE and self.owes else self.dvu.value
 
     @property
     def is_put_off(self) -> bool:
-        """Whether the DVU waits because it killed or hung earlier owners, and not because it failed here."""
+        """Whether the DVU waits because it killed or hung earlier owners. False if it waits because it failed in this
+        owner."""
         return self.dvu is Dvu.WAITING and not self.failures
 
     def next_tick(self, timing: Timing) -> float | None:

@@ -65,7 +65,7 @@ class Processed:
 
 
 class QueueBlocked(TransientError):  # noqa: N818 - a state of the queue
-    """The first queued request cannot be decided yet. The message and the code say why.
+    """Raised if the first queued request cannot be decided yet. The message and the code say why.
 
     `delay` is the number of seconds until the next attempt. `time_left` is the number of seconds for which the request
     may still block the queue. `dead` are earlier requests that still have to be copied to the dead letters.
@@ -79,7 +79,8 @@ class QueueBlocked(TransientError):  # noqa: N818 - a state of the queue
 
 
 class BaseMoved(Exception):  # noqa: N818 - a state of the branch
-    """The base of the branch moved after a request to rebase the branch was read. The request has to be read again."""
+    """Raised if the base of the branch moved after a request to rebase the branch was read. The request has to be read
+    again."""
 
 
 class Processor:
@@ -380,8 +381,7 @@ class Processor:
         forever. Return the error to raise."""
         commits, settings, sequence = self._commits, self._context.settings, message.stream_sequence
         first = self._first_attempt(held, message)
-        # If the clock of this server is behind the clock of the owner that recorded the first attempt, the wait begins
-        # now.
+        # If this server's clock is behind that of the owner that recorded the first attempt, the wait begins now.
         count, first_ms = first.count + 1, min(first.first_ms, self._context.now_ms())
         async with commits.append_lock():
             attempt = Attempt(sequence, count, first_ms, suspicion.deaths.get(sequence, 0))

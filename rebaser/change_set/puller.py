@@ -48,7 +48,7 @@ SETTLED_IN = 60.0  # seconds after the branch was applied during which a pull wa
 
 
 class BranchPuller:
-    """Pulls changes of the target into the branch whose log is `commits`, one pull at a time.
+    """Pulls changes from the target into the branch whose log is `commits`, one pull at a time.
 
     `processor` decides the requests of the branch.
 
@@ -97,8 +97,8 @@ class BranchPuller:
         """Make `run` check the target, no earlier than a second after the last check. If the owner is ending, `run`
         ends.
 
-        Call this after requests were decided, and when the owner ends. If the requests opened the branch, or ended its
-        protection, `run` checks the target at once, because the owner may end within that second.
+        Call this after requests have been decided, and when the owner ends. If the requests opened the branch, or ended
+        its protection, `run` checks the target at once, because the owner may end within that second.
         """
         if self._skipped and self.branch is not None:
             self._skipped, self.owed, self._not_before = False, True, -math.inf

@@ -40,7 +40,7 @@ _PREFIX = "rebaser-spark-"
 _LOCAL_SLOTS = re.compile(r"local(?:\[(\d+)\])?")
 # `FOLDER_VARIABLE` of `rebaser.dvu.worker.structure_cache`, repeated because importing that module would load Arrow.
 _STRUCTURES_VARIABLE = "REBASER_STRUCTURES"
-_LOCK = "lock"  # a file in the folder, locked while the server that owns the folder is alive
+_LOCK = "lock"  # the name of a file in the JVM's folder, locked while the server that owns the folder is alive
 _INSTALL_HINT = (
     f"install a Java runtime, {_JAVA} or newer (Debian: apt install openjdk-17-jre-headless, macOS: brew install "
     "openjdk@17), or use a Spark Connect server (sc://host:port)"

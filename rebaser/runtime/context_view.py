@@ -1,6 +1,6 @@
-"""Describes the shared parts of a server to observers.
+"""Takes snapshots of the shared parts of a server, for its status and metrics.
 
-Invariant: the parts are read anew for each snapshot, and nothing is asked of NATS.
+Invariant: each snapshot shows the present state of the parts, and sends no request to NATS.
 """
 
 from rebaser.runtime.context import Context
@@ -9,7 +9,8 @@ from rebaser_client.jetstream.api_calls import call_slot
 
 
 def view_context(context: Context, stage: Stage) -> Snapshot:
-    """Return the state of the shared parts of a server in `stage`. The fields on its owners keep their defaults."""
+    """Return a snapshot of a server that is in the stage `stage`. Fields that describe its owners have their
+    defaults."""
     settings, connection, streams = context.settings, context.connection, context.stream_watch
     away, rtt = connection.away_and_rtt()
     waiting, in_hand = streams.tasks

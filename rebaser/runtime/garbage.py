@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 YOUNG = 20_000  # number of new objects after which the youngest generation is collected; requests create few cycles
-SECOND = 4  # collections of the youngest generation after which the second one is also collected
+SECOND = 4  # number of collections of the youngest generation after which the second generation is also collected
 NEVER = 1_000_000  # collections of the second generation after which all objects are collected: practically never
 FEW_OWNERS = 500  # maximum number of owners for which `COLLECT_WITH_FEW` applies
 COLLECT_WITH_FEW, COLLECT_WITH_MANY = 1000, 100_000  # ended owners after which `FrozenGarbage` collects all objects

@@ -1,7 +1,7 @@
-"""Writes the header `X-Summary` of the commits of one owner.
+"""Writes the header `X-Summary` of an owner's commits.
 
-Invariant: the text is made again only if the number of errors has changed. So for nearly all commits that decide
-requests, the header costs a comparison.
+Invariant: the text of the header is rebuilt only if the number of errors has changed. For nearly all commits that
+decide requests, the header therefore costs only a comparison.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _ERROR = STATE_CODES[State.ERROR]
 
 
 class Summaries:
-    """Writes the summaries of commits of the server `owner`."""
+    """Writes the header that summarizes a commit. `owner` is the id of the server that appends the commits."""
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
@@ -31,8 +31,8 @@ class Summaries:
         self._text = write_summary(owner, 0)
 
     async def header(self, state: ChangeSetState, commit: Commit) -> dict[str, str]:
-        """Return the header of `commit`, which follows `state`. The caller must hold the append lock."""
-        quick = commit.kind is Kind.REBASE and not state.cells.errors  # nearly all commits
+        """Return the summary header of `commit`, which follows `state`. The caller must hold the append lock."""
+        quick = commit.kind is Kind.REBASE and not state.cells.errors  # true of nearly all commits
         errors = 0 if quick else await _errors_after(state, commit)
         if errors != self._errors:
             self._errors, self._text = errors, write_summary(self._owner, errors)
@@ -52,8 +52,8 @@ async def _errors_after(state: ChangeSetState, commit: Commit) -> int | None:
 
 
 async def _errors_among(cells: Cells, table: ComputedTable | None, delta: Sequence[object]) -> int:
-    """Return the number of values in state `error` that the commit with `delta` is about to replace. If the delta is a
-    table of results, it is also given as `table`."""
+    """Return the number of values in state `error` that a commit with `delta` is about to replace. If `delta` is a
+    table of results, `table` is the same object, otherwise None."""
     if not cells.errors:
         return 0
     if table is not None and table.rows is not None and table.columns is cells.columns and cells.overlay_empty:

@@ -48,7 +48,8 @@ INTERNAL_CODES = ("internal", "too_slow")  # waiting does not fix these errors, 
 
 
 class HeldRequest(Exception):  # noqa: N818 - a state of a request
-    """A request that cannot be read or committed yet. `error` says why. `request` has the parts that could be read."""
+    """Raised if a request cannot be read or committed yet. `error` says why. `request` has the parts that could be
+    read."""
 
     def __init__(self, request: QueuedRequest, error: RebaserError) -> None:
         super().__init__(error.message)

@@ -60,7 +60,7 @@ Instruction: TypeAlias = tuple[int, int, int, int]
 
 
 class NotCompiled(Exception):  # noqa: N818 - not an error, because Python then computes the value
-    """A definition cannot be translated into instructions."""
+    """Raised if a definition cannot be translated into instructions."""
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ _ARRAYS: dict[type, type] = {float: np.float64, int: np.int64, bool: np.bool_}
 
 
 class WrongResultCount(Exception):  # noqa: N818 - users read this name
-    """A vector form did not return one result for each value."""
+    """Raised if a vector form did not return one result for each value."""
 
 
 def to_column(values: list[Json]) -> InputColumn:

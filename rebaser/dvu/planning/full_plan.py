@@ -272,8 +272,10 @@ class FullGraphPlan:
         self._changed += found
 
     def _differs(self, row: int, index: int, part: Results, node_faults: Iterator[NodeFault]) -> bool:
-        """Return whether the result at `index` of `part`, which is a text, list, map or fault, differs from what is
-        stored for `row`. If it is a fault, it is the next item of `node_faults`."""
+        """Return whether the result at `index` of `part` differs from what is stored for `row`.
+
+        The result is a text, list, map or fault. If it is a fault, it is the next item of `node_faults`.
+        """
         columns = self._columns
         if part.values.kinds[index] == OTHER:
             comparable = columns.state[row] == OK and columns.kind[row] == OTHER

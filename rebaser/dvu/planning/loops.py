@@ -266,9 +266,9 @@ def depth_first(sptr, sidx, waiting, stack, order):
     """Write the positions into `order`, in topological order, without those that are in a cycle or depend on one.
     Return the number of written positions.
 
-    The order is depth-first: a position is followed by the dependents for which it was the last missing input. So
-    values that depend on each other are close together. `waiting` is the number of inputs of each position that are not
-    in `order` yet; this function reduces it. `stack` is scratch.
+    The order is depth-first: a position is followed by the dependents for which it was the last missing input. This
+    keeps values that depend on each other close together. `waiting` is the number of inputs of each position that are
+    not in `order` yet; this function reduces it. `stack` is scratch.
     """
     filled = 0
     for start in range(len(waiting)):

@@ -185,7 +185,7 @@ def _distinct(first: Ints, others: Iterable[Longs]) -> tuple[Longs, Longs]:
     distinct row and, for each row of the table, the number of the distinct row that it equals."""
     code = first.astype(np.int64)
     for column in others:
-        if (column != column[0]).any():  # most columns have the same number in all rows, and distinguish nothing
+        if (column != column[0]).any():  # most columns have the same number in all rows, and need no further work
             code = np.unique(code * (column.max() + 1) + column, return_inverse=True)[1]
     _, examples, which = np.unique(code, return_index=True, return_inverse=True)
     return examples, which

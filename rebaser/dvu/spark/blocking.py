@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 class DeadlineExceeded(Exception):  # noqa: N818 - an event; the caller decides whether it is an error
-    """The time for a blocking call was over, and the call was interrupted."""
+    """Raised if the time for a blocking call was over, so that the call was interrupted."""
 
 
 async def run_shielded(call: Callable[[], object]) -> None:

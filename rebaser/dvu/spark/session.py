@@ -47,13 +47,13 @@ _OTHER_PYTHON = re.compile(r"PYTHON_VERSION_MISMATCH\D*([\d.]+\d)\D+([\d.]+\d)")
 
 
 class SessionError(DvuError):
-    """The session is lost or cannot be opened. Another attempt, with a new session, may succeed."""
+    """Raised if the session is lost or cannot be opened. Another attempt, with a new session, may succeed."""
 
     default_code = "session"
 
 
 class WorkerDied(DvuError):  # noqa: N818 - an event; the caller decides whether it is an error
-    """A worker process ended during a job, perhaps because of a function that it called."""
+    """Raised if a worker process ended during a job, perhaps because of a function that it called."""
 
 
 class Session:

@@ -75,7 +75,7 @@ class ActiveSession:
 
     session: Session
     retired: anyio.Event = field(default_factory=anyio.Event)  # set once the session gets no more jobs
-    job_ended: anyio.Event = field(default_factory=anyio.Event)  # set whenever a job ends
+    job_ended: anyio.Event = field(default_factory=anyio.Event)  # set each time a job ends
     running_jobs: int = 0
     lost: bool = False
 
@@ -88,7 +88,7 @@ class ActiveSession:
 class SessionManager:
     """Keeps a Spark session open: `run` opens and replaces it, and `session` returns it.
 
-    `on_down` is called with the reason whenever a session cannot be opened. `ready` is set once a job has succeeded on
+    `on_down` is called with the reason each time a session cannot be opened. `ready` is set once a job has succeeded on
     the first session. `state` is the state of Spark as shown to users.
     """
 

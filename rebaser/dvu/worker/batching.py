@@ -80,8 +80,8 @@ def _compute_template(state: BatchState, nodes: Any, number: int, functions: Seq
 
 def _call(state: BatchState, nodes: Any, refs: Any, template: Template, function: Function) -> None:
     """Compute `nodes` with one call of the vector form of `function`. `refs` has a row for each node: the slots of its
-    inputs, none of which is in error. If the call fails, repeat it in parts, so that only few nodes have to be computed
-    one by one because of one bad node."""
+    inputs, none of which is in error. If the call fails, repeat it in parts, so that one bad node forces only a few
+    nodes to be computed one by one."""
     vector: Any = function.vector
     try:
         inputs = [_column(state, refs[:, position]) for position in range(refs.shape[1])]

@@ -20,12 +20,12 @@ _RETRY = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
 
 @cache
 def open_store(url: str) -> Callable[[str], bytes]:
-    """Return a function `get(address)` that reads from the blob store at `url` (file://, s3://, gs://, az://), which
+    """Return a function `get(address)` that reads from the blob store at `url` (file://, s3://, gs://, az://), to which
     `rebaser_client.blobs` writes.
 
     `get` raises `DvuError` with code `blob_missing` if the blob is not stored (yet), `blob_corrupt` if the bytes do not
     have the hash in the address, and `blob_store` if this machine cannot use the store. `open_store` itself may also
-    raise the error `blob_store`. Error texts of a store are not shown, because they may contain signed URLs.
+    raise the error `blob_store`. The store's own error texts are not shown, because they may contain signed URLs.
     """
     try:
         import obstore  # noqa: PLC0415 - not all workers read a store

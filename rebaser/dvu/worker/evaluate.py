@@ -71,12 +71,12 @@ def evaluate_packet(
     report_progress: ReportProgress | None = None,
     isolate: bool = False,
 ) -> list[bytes]:
-    """Compute a packet. Return its changed nodes as a list of encoded `Results`, which has at least one item. Each item
-    has at most about `result_bytes` bytes.
+    """Compute a packet. Return its changed nodes as a list of encoded `Results`. The list has at least one item, and
+    each item has at most about `result_bytes` bytes.
 
     `report_progress` is called with the number of nodes that were visited since the last call. If `isolate` is true,
     plug-ins are called in a child process: if a plug-in then ends its process, only its value fails. Raise `DvuError`
-    if this process runs other code than the planner. This error makes the job fail, and no value gets a fault.
+    if this process and the planner do not run the same code. This error makes the job fail, and no value gets a fault.
     """
     packet = decode(*read_packet(data))
     functions = functions or registry()

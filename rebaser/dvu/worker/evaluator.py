@@ -151,8 +151,8 @@ class Evaluator:
         stride, limits = 1, thresholds.now
         while start < end:
             stopped = start if linked is None else linked.sweep(self, order, start, end)
-            # If compiled code stops after few nodes, calling it takes longer than it saves. So the number of nodes that
-            # Python computes before the next call is doubled each time.
+            # If compiled code stops after only a few nodes, calling it takes longer than it saves. The number of nodes
+            # that Python computes before the next call is therefore doubled each time.
             back_off = stopped - start < limits.kernel_backoff_below_nodes
             stride = min(stride * 2, limits.kernel_backoff_max_nodes) if back_off else 1
             self.report_progress(stopped - start)

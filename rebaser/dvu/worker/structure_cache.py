@@ -81,7 +81,7 @@ class StructureCache:
             return None
 
     def write(self, address: str, data: bytes) -> None:
-        """Write the structure into the folder, for all workers of this machine. Ignore errors of the file system."""
+        """Write the structure into the folder, for all workers of this machine. Ignore file system errors."""
         if self._folder is None:
             return
         with contextlib.suppress(OSError):

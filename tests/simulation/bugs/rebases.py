@@ -56,7 +56,7 @@ BUGS = (
         "gentle",
         5,
         PROCESSOR,
-        "        await self._settle(requests[0], *decided.answers[0], sequence)\n",
+        "        await self._settle(requests[0], messages[0], *decided.answers[0], sequence)\n",
         "",
     ),
     bug(

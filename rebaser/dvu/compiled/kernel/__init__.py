@@ -13,9 +13,9 @@ Invariant: `sweep` writes the same bits as `rebaser.dvu.worker.evaluator` would.
 exactly, it stops, and Python computes the node. The reason may be text, a fault of the node itself, an overflow, an
 integer that no double represents, or a number that is not finite.
 
-This code never raises exceptions, allocates memory or calls Python. The numbers of kinds and instructions are constants
-in the compiled code. The loader stores compiled code under the fingerprint of all sources, so compiled code always runs
-with the numbers for which it was built.
+This code never raises exceptions, allocates memory or calls Python. The numbers that denote kinds and instructions are
+constants in the compiled code. The loader stores compiled code under the fingerprint of all sources, so these numbers
+are always the same in the compiled code and in Python.
 """
 
 import math
