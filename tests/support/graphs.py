@@ -201,7 +201,7 @@ def _call(update: Derive, args: dict[str, Json]) -> Value:
     except UnprocessableError as error:
         codes = {
             "the integer does not fit in 64 bits": ("overflow", "the result does not fit in 64 bits"),
-            "the number is not finite": ("not_finite", "the result is not a finite number"),
+            "the number must be finite": ("not_finite", "the result is not a finite number"),
         }
         fault = next(fault for begin, fault in codes.items() if error.message.startswith(begin))
         return Value(None, State.ERROR, Fault(*fault, update.id))
