@@ -61,6 +61,8 @@ def unpack(data: bytes | pa.Buffer, what: str) -> tuple[dict[str, Any], dict[str
         meta, headers = cbor2.loads(bytes(memoryview(data)[_START.size : offset]))
         columns: dict[str, Any] = {}
         for name, code, count in headers:
+            if type(name) is not str:
+                raise ValueError("the name of a column is not text")  # noqa: TRY301
             dtype = np.dtype("u1") if code == _BYTES else _DTYPES[code]
             size = count * dtype.itemsize
             if not 0 <= size <= len(data) - offset:
