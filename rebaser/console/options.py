@@ -34,6 +34,7 @@ class ConsoleOptions:
     - `hide_values`: whether viewers see only kinds and sizes of values. Excludes `actions`: somebody who may define a
       formula learns from its result what they like.
     - `playground`: what the playground needs; None without one.
+    - `spark_ui`: the address of the Spark UI, to which the pages of updates link; empty without one.
     """
 
     hosts: frozenset[str]
@@ -41,6 +42,7 @@ class ConsoleOptions:
     access: AccessRule = field(default_factory=OpenAccess)
     hide_values: bool = False
     playground: Playground | None = None
+    spark_ui: str = ""
 
 
 def check_exposure(host: str, access: AccessRule, *, insecure: bool) -> None:

@@ -79,7 +79,7 @@ async def test_the_newest_updates_of_a_change_set(console: WebConsole, client: R
     assert (nothing["rows"], nothing["position"], nothing["now"]["code"]) == ([], 0, "unknown")
 
 
-def entries(*kinds: str) -> list[LogEntry]:
+def entries(*kinds: str) -> list[updates.Noted]:
     """Commits that are ten seconds apart, the newest first: `edit`, `mark`, or `dvu` with the position it covers."""
     found = []
     for index, kind in enumerate(kinds):
@@ -96,7 +96,7 @@ def entries(*kinds: str) -> list[LogEntry]:
             sequence=index + 1,
         )
         time = datetime(2026, 1, 31, tzinfo=UTC) + timedelta(seconds=10 * index)
-        found.append(LogEntry(index + 1, time, commit.kind, (), None, commit))
+        found.append(updates.Noted.of(LogEntry(index + 1, time, commit.kind, (), None, commit)))
     return found[::-1]
 
 

@@ -9,7 +9,7 @@ from rebaser.testing import LocalRebaser, local_rebaser
 from rebaser_client import Derive, RebaserClient, Set
 from tests.support.browser import SIZES, Seen, browser, need_browser, opened
 from tests.support.troubled_updates import troubled, troubled_updates
-from tests.support.web_console import WebConsole
+from tests.support.web_console import WebConsole, web_console
 
 pytestmark = [pytest.mark.anyio]
 
@@ -60,6 +60,13 @@ async def test_an_update_is_watched_to_its_end_by_keyboard(
             await page.wait_for_selector("text=No update is due")
             await page.get_by_role("region", name="Updates").get_by_role("row").nth(1).wait_for()
     assert seen.complaints == []
+
+
+async def test_the_spark_ui_is_linked(running: Any, installation: LocalRebaser) -> None:
+    async with web_console(installation.url, spark_ui="http://spark:4040/") as linked, opened(running) as page:
+        await page.goto(f"{linked.url}/dvu")
+        link = page.get_by_role("link", name="Spark UI")
+        assert await link.get_attribute("href") == "http://spark:4040/"
 
 
 @pytest.mark.parametrize("size", SIZES)

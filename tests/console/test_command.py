@@ -71,6 +71,14 @@ async def test_an_address_that_others_reach_is_refused_in_one_line(tmp_path: Pat
     assert (done.returncode, done.stdout) == (2, "")
 
 
+async def test_pages_of_updates_link_to_the_spark_ui(installation: LocalRebaser) -> None:
+    async with started(installation.url, "--spark-ui-url", "http://spark:4040/") as (_, console):
+        assert (await console.get("/dvu"))["sparkUi"] == "http://spark:4040/"
+    done = await rebaser("console", "--spark-ui-url", "javascript:alert(1)")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--spark-ui-url has to begin with http" in done.stderr
+
+
 async def test_a_name_is_accepted_if_it_was_given(installation: LocalRebaser) -> None:
     async with started(installation.url, "--allow-host", "console.example.com") as (_, console):
         host = {"host": "console.example.com"}

@@ -7,6 +7,7 @@ not here.
 
 from collections.abc import Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from datetime import datetime
 
 import anyio
@@ -40,6 +41,7 @@ async def read(console: Console, given: Given) -> Answer:
         "problem": seen.problem,
         "at": seen.view.at,
         "counts": counts,
+        "sparkUi": console.options.spark_ui or None,
         "matching": len(rows),
         "offset": offset,
         "limit": limit,
@@ -111,60 +113,76 @@ async def _reason(client: RebaserClient, workspace: str, change_set: str) -> Ans
 async def read_updates(console: Console, given: Given) -> Answer:
     """Return what the update of a change set does or waits for, and the newest updates in its log."""
     key, client = given.key, await console.client()
-    entries, updates, complete = list[LogEntry](), 0, False
+    noted, updates, complete = list[Noted](), 0, False
     with anyio.move_on_after(SCAN):
         async with aclosing(client.log(key.workspace, key.change_set)) as commits:
             async for entry in commits:
-                entries.append(entry)
-                updates += entry.kind is Kind.DVU
-                if len(entries) >= SCANNED or updates > UPDATES:
+                noted.append(Noted.of(entry))
+                updates += noted[-1].covers is not None
+                if len(noted) >= SCANNED or updates > UPDATES:
                     break
             else:
                 complete = True
     now = await _reason(client, key.workspace, key.change_set)
     return {
         "now": now,
-        "rows": update_rows(entries, complete=complete),
-        "position": entries[0].sequence if entries else 0,
-        "scanned": len(entries),
+        "rows": update_rows(noted, complete=complete),
+        "position": noted[0].position if noted else 0,
+        "scanned": len(noted),
         "complete": complete,
     }
 
 
-def update_rows(entries: Sequence[LogEntry], *, complete: bool) -> list[Answer]:
-    """Return the updates among `entries`, the newest first, each with the edits that no earlier update had covered.
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What is kept of a commit, which may be large. `covers` is None unless it is an update: then it is the position up
+    to which derived values are up to date. `makes_due`: whether it makes an update due."""
+
+    position: int
+    time: datetime
+    server: str
+    covers: int | None
+    values: int | None
+    makes_due: bool
+
+    @classmethod
+    def of(cls, entry: LogEntry) -> "Noted":
+        commit = entry.commit
+        covers = entry.sequence if commit.covers is None else commit.covers
+        return cls(
+            entry.sequence,
+            entry.time,
+            cut(commit.owner, 200),
+            covers if entry.kind is Kind.DVU else None,
+            None if commit.delta_blob is not None else len(commit.delta),
+            commit.has_edits or bool(commit.recompute),
+        )
+
+
+def update_rows(commits: Sequence[Noted], *, complete: bool) -> list[Answer]:
+    """Return the updates among `commits`, the newest first, each with the edits that no earlier update had covered.
 
     `waited` is the time from the oldest of these edits to the update. It is None if that edit may be missing in
-    `entries`, which is so for the oldest update unless `entries` are `complete`.
+    `commits`, which is so for the oldest update unless `commits` are `complete`.
     """
-    updates = [entry for entry in entries if entry.kind is Kind.DVU]
+    updates = [(one, one.covers) for one in commits if one.covers is not None]
     rows: list[Answer] = []
-    for index, entry in enumerate(updates[:UPDATES]):
+    for index, (one, covers) in enumerate(updates[:UPDATES]):
         known = complete or index + 1 < len(updates)
-        before = covered(updates[index + 1]) if index + 1 < len(updates) else 0
-        edits = [one.time for one in entries if before < one.sequence <= covered(entry) and _makes_due(one)]
-        delta = None if entry.commit.delta_blob is not None else entry.commit.delta
+        before = updates[index + 1][1] if index + 1 < len(updates) else 0
+        edits = [edit.time for edit in commits if before < edit.position <= covers and edit.makes_due]
         rows.append(
             {
-                "position": entry.sequence,
-                "time": time_text(entry.time),
-                "server": cut(entry.commit.owner, 200),
-                "covers": covered(entry),
+                "position": one.position,
+                "time": time_text(one.time),
+                "server": one.server,
+                "covers": covers,
                 "edits": len(edits) if known else None,
-                "waited": _seconds(min(edits), entry.time) if known and edits else None,
-                "values": None if delta is None else len(delta),
+                "waited": _seconds(min(edits), one.time) if known and edits else None,
+                "values": one.values,
             }
         )
     return rows
-
-
-def covered(entry: LogEntry) -> int:
-    """Return the position up to which derived values are up to date after an update."""
-    return entry.sequence if entry.commit.covers is None else entry.commit.covers
-
-
-def _makes_due(entry: LogEntry) -> bool:
-    return entry.commit.has_edits or bool(entry.commit.recompute)
 
 
 def _seconds(then: datetime, now: datetime) -> float:

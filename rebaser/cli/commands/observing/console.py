@@ -98,6 +98,15 @@ def console(
             allow_from_autoenv=False,
         ),
     ] = False,
+    spark_ui_url: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="The address of the Spark UI, to which the pages of updates link.",
+            show_default=False,
+            allow_from_autoenv=False,
+        ),
+    ] = "",
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
     log_level: Annotated[
@@ -127,6 +136,8 @@ def console(
     settings = load_settings(nats_url=nats, prefix=prefix, **ACCESS_VALUES.get())
     if hide_values and actions:
         raise usage_error("--hide-values excludes --actions: who may define a formula can find out each value")
+    if spark_ui_url and not spark_ui_url.startswith(("http://", "https://")):
+        raise usage_error("--spark-ui-url has to begin with http:// or https://")
     access = console_access(auth, token_file, trust_proxy or [], user_header)
 
     async def serve() -> None:
@@ -140,6 +151,7 @@ def console(
             actions=actions,
             access=access,
             hide_values=hide_values,
+            spark_ui=spark_ui_url,
         ) as url:
             terminal.write_line(f"console {url}")
             await sleep_forever()
@@ -179,6 +191,7 @@ async def open_console(
     actions: bool = False,
     access: "AccessRule | None" = None,
     hide_values: bool = False,
+    spark_ui: str = "",
     playground: bool = False,
     fall_back: bool = False,
 ) -> AsyncGenerator[str, None]:
@@ -212,7 +225,7 @@ async def open_console(
 
     with closing(await _listen(address, host, fall_back)) as listener:
         port = listener.getsockname()[1]
-        options = ConsoleOptions(accepted_hosts(host, port, names or ()), actions, access, hide_values, tools)
+        options = ConsoleOptions(accepted_hosts(host, port, names or ()), actions, access, hide_values, tools, spark_ui)
         async with server.console(connect, listener, options, __version__):
             yield f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 

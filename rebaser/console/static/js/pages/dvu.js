@@ -43,7 +43,8 @@ export const page = {
   outdated: ({ list, reasons }) => (list && reasons && list.counts.due && list.at - reasons.at > 8 ? ["reasons"] : []),
   status: (data) => `${plural(data.counts.running, "update")} running, ${count(data.counts.due)} due`,
   view: (at, { list: data, reasons }, tools) => html`${oldNotice(data.problem, clock(data.at))}
-    <div class="page-head"><h1 tabindex="-1">Updates</h1><span class="dim">of derived values, that run or are due</span></div>
+    <div class="page-head"><h1 tabindex="-1">Updates</h1><span class="dim">of derived values, that run or are due</span>
+      ${data.sparkUi ? html`<a class="side" href=${data.sparkUi}>Spark UI</a>` : null}</div>
     ${engines(data)}
     <div class="filters">
       ${search(at, tools, { label: "Search change sets" })}
