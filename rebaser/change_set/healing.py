@@ -17,8 +17,8 @@ from rebaser_core.updates import Recompute
 
 
 async def heal(commits: CommitLog) -> None:
-    """Append a commit that requests a recompute of all values that failed because a function was missing, if this
-    server has that function.
+    """Append a commit that requests a recompute of the values that failed because a function was missing, for each such
+    function that this server has. Append nothing if this server has none of the missing functions.
 
     Raise the errors of `CommitLog.append`.
     """

@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 ACK_ATTEMPTS = 5
 ACK_RETRY = 0.02  # seconds until the ack is sent and checked again; doubled each time
 RETRY_LOAD = 0.5  # seconds until a task that failed twice is redelivered; doubled after each further failure
-RETRY_LOAD_MAX = 5.0  # maximum of this delay
+RETRY_LOAD_MAX = 5.0  # maximum seconds until a task that failed is redelivered
 
 
 def retry_delay(delivered: int) -> float:

@@ -98,8 +98,8 @@ class DvuEnded:
 
 @dataclass(frozen=True, slots=True)
 class DvuFailed:
-    """A DVU could not run, was cancelled, or was fenced, and so is still due. If `fenced`, the log refused its
-    commit."""
+    """A DVU could not run, was cancelled, or was fenced, and so is still due. `fenced` tells whether the log refused
+    its commit."""
 
     fenced: bool = False
 
@@ -221,8 +221,8 @@ class Timing:
 
 
 class OwnerState(NamedTuple):
-    """The state of one owner. `active_at` is the time at which it last decided a request, ended a DVU, or finished
-    loading.
+    """The state of one owner. `active_at` is the time at which the owner last decided a request, ended a DVU, or
+    finished loading.
 
     For each commit, this state is copied several times. It is a named tuple, because copying a dataclass takes three
     times as long.

@@ -58,7 +58,7 @@ from rebaser_core.errors import FencedError, RebaserError, UnsupportedVersion
 log = structlog.get_logger(__name__)
 
 DEAD_LETTER_RETRY = 0.1  # seconds until a dead letter that NATS did not store is sent again; doubled each time
-DEAD_LETTER_RETRY_MAX = 5.0  # maximum of this delay
+DEAD_LETTER_RETRY_MAX = 5.0  # maximum seconds until such a dead letter is sent again
 LARGE = 100_000  # number of values above which Python's garbage collector skips a change set
 
 T = TypeVar("T")

@@ -36,7 +36,7 @@ from rebaser_core.messages.headers.traces import trace_fields
 from rebaser_core.record import record
 
 BLOCKED_RETRY = 0.5  # seconds until the owner retries a blocked queue; doubled after each attempt
-BLOCKED_RETRY_MAX = 5.0  # maximum of this delay
+BLOCKED_RETRY_MAX = 5.0  # maximum seconds until the owner retries a blocked queue
 LOOK_AFTER = 0.001  # minimum seconds between two reads of the thread's CPU time, because each read is a system call
 
 

@@ -43,7 +43,7 @@ from rebaser_core.messages import read_edited
 
 LOOK_EVERY = 1.0  # minimum seconds between two checks of the target
 RETRY = 0.5  # seconds until a pull that failed is retried; doubled each time
-RETRY_MAX = 30.0  # maximum of this delay
+RETRY_MAX = 30.0  # maximum seconds until a pull that failed is retried
 SETTLED_IN = 60.0  # seconds after the branch was applied during which a pull waits for the request of `settling`
 
 

@@ -1,5 +1,5 @@
-"""Asks a branch that was applied to its target to take over the target's commit that applied it. The branch then
-continues from that commit, or is closed.
+"""Asks a branch that was applied to its target to take over the commit with which the target applied it. The branch
+then continues from that commit, or is closed.
 
 Invariant: the request to the branch is stored before the request to apply is answered. It is stored again each time the
 request to apply is repeated. All copies have the same id, so only one of them is decided.

@@ -40,6 +40,6 @@ def code() -> str:
 
 
 def _relative_name(file: Path) -> str:
-    """Return the path of `file` relative to the folder of its package, because the absolute path differs by machine."""
+    """Return the path of `file` relative to its package's folder, because absolute paths differ between machines."""
     root = _CORE if file.is_relative_to(_CORE) else _DVU.parent
     return file.relative_to(root.parent).as_posix()

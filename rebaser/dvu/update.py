@@ -99,7 +99,7 @@ async def update(
 
 
 class _Wave(NamedTuple):
-    """The packets of one wave. If there are none, the update is done, and `computed` is its result."""
+    """The packets of one wave. If there are no packets, the update is done, and `computed` is its result."""
 
     packets: list[bytes]
     computed: ComputedTable | None

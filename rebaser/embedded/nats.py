@@ -163,7 +163,7 @@ class EmbeddedNats:
 
 
 class _Ready:
-    """Reads the first lines of the log, which tell when the server is ready and on which port, or why it failed."""
+    """Reads the first lines of the server's log, which say when it is ready and on which port, or why it failed."""
 
     def __init__(self) -> None:
         self.event = anyio.Event()

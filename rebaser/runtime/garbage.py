@@ -53,4 +53,4 @@ class FrozenGarbage:
 
 def _freeze(phase: str, info: Mapping[str, int]) -> None:
     if phase == "stop" and info["generation"] == 1:
-        gc.freeze()  # only survivors of two collections: the two younger generations are empty at this moment
+        gc.freeze()  # freezes only survivors of two collections, because the two younger generations are empty now

@@ -16,7 +16,8 @@ class HealthStatus:
 
     def __init__(self) -> None:
         self._newest: tuple[float, str] | None = None  # the time until which the failure is shown, and its message
-        self._of: OrderedDict[ChangeSetKey, tuple[float, float, RebaserError]] = OrderedDict()  # begin, end, failure
+        # The newest failure of each change set: when it occurred, the time until which it is shown, and the error.
+        self._of: OrderedDict[ChangeSetKey, tuple[float, float, RebaserError]] = OrderedDict()
 
     def record(
         self, now: float, error: RebaserError, lasts: float = SHOWN_FOR, key: ChangeSetKey | None = None

@@ -239,7 +239,7 @@ def _usage(info: StreamInfo) -> StreamUsage:
 
 
 def _first_age(info: StreamInfo) -> float:
-    """Return the age of the oldest message in seconds, measured with the clock of NATS; 0 if there is no message."""
+    """Return the age of the oldest message in seconds, by the NATS server's clock; 0 if there is no message."""
     if not info.first_time or not info.now:
         return 0.0
     stored, now = datetime.fromisoformat(info.first_time), datetime.fromisoformat(info.now)

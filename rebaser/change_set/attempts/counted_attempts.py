@@ -18,7 +18,7 @@ from rebaser_core.commit import Attempt
 from rebaser_core.errors import DvuError
 
 DEFERRAL = 10.0  # seconds until work that killed or hung `max_deaths` servers is retried; doubled each time
-DEFERRAL_MAX = 600.0  # maximum of this delay
+DEFERRAL_MAX = 600.0  # maximum seconds for which such work is deferred
 
 
 class CountedAttempts:

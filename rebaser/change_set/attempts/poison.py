@@ -42,7 +42,7 @@ from rebaser_core.record import record
 
 POISON = "poison"  # error code of a request that is rejected because it killed or hung its owners
 TAKE_BACK_RETRY = 0.1  # seconds until an owner retries the refused commit that withdraws an attempt; doubled each time
-TAKE_BACK_RETRY_MAX = 5.0  # maximum of this delay
+TAKE_BACK_RETRY_MAX = 5.0  # maximum seconds until the owner retries the refused commit
 
 
 @record

@@ -1,6 +1,7 @@
 """Bounds the time for which requests that cannot be decided yet may block their change set.
 
-Such a request was written in a newer version, which only a newer server can read, or its blob is not available yet.
+Such a request was written in a newer version, which only a newer server can read, or it refers to a blob that is not
+available yet.
 
 Invariant: such a request is given up `retry_for` after its first recorded attempt. If another request was given up for
 the same reason shortly before, the time that this request waited behind it also counts, because a newer server could
@@ -15,7 +16,7 @@ from rebaser_core.state.change_set import RecordedOutcome
 
 
 class RetryBudget:
-    """The time that all requests of one change set that fail with the same error code may together spend waiting.
+    """A limit on the total time that requests of one change set may spend waiting, for each error code.
 
     `retry_for` is in milliseconds, times are in Unix milliseconds. `outcomes` are the recorded outcomes of the change
     set's requests.

@@ -46,7 +46,7 @@ log = structlog.get_logger(__name__)
 
 APPEND_TIMEOUT = 5.0  # seconds for one attempt
 RETRY = 0.02  # seconds until an append is repeated; doubled each time
-RETRY_MAX = 1.0  # maximum of this delay
+RETRY_MAX = 1.0  # maximum seconds until an append is repeated
 PINNED_CHECK = 0.05  # seconds between checks for threads that still read the state
 
 
@@ -239,8 +239,8 @@ class CommitLog:
         """Append and fold an encoded commit; return its log sequence. The caller must have held `append_lock` since the
         commit was drafted.
 
-        Raise `FencedError` if another owner appended, if the append was abandoned, or if the commit may have been
-        stored while its blobs may be gone. Raise `TransientError` if the commit was not stored, and `UnstorableCommit`
+        Raise `FencedError` if another owner appended, if the append was abandoned, or if the commit may be in the log
+        but its blobs may have been deleted. Raise `TransientError` if the commit was not stored, and `UnstorableCommit`
         if it is larger than NATS accepts. A cancelled caller still waits until the append is answered or abandoned.
         """
         if self.spans is not None:
@@ -281,7 +281,7 @@ class CommitLog:
     async def _settle(self, encoded: EncodedCommit) -> int:
         """Repeat an append whose caller was cancelled while it waited for the answer, until the append is answered.
 
-        Other appends are not shielded, because a shield would add a twentieth to the time of a request.
+        Other appends are not shielded, because a shield would add 5 % to the time that a request takes.
         """
         with anyio.CancelScope(shield=True) as self._settling:
             return await self._publish(encoded, may_have_landed=True)
@@ -346,7 +346,7 @@ class CommitLog:
             await anyio.sleep(backoff.next_delay())
 
     async def _find_landed(self, commit_id: str) -> int:
-        """Return the log sequence of the commit `commit_id`, which this owner may have appended without an answer.
+        """Return the log sequence of the commit `commit_id`, which may be in the log although no answer has arrived.
 
         Raise `FencedError` if the first message after the expected sequence is not this commit.
         """

@@ -37,7 +37,7 @@ def _wrap(form: ScalarForm, copy_result: Callable[[Any], Any]) -> ScalarForm:
                 return once(inputs, params)
             except KeyboardInterrupt:  # try again: the first interrupt may come from a signal, but not a second one
                 return once(inputs, params)
-        except BaseException as error:  # noqa: BLE001 - else it would end the worker and the jobs of other change sets
+        except BaseException as error:  # noqa: BLE001 - it would end the worker, and the jobs of other change sets
             raise _storable_error(error) from None
 
     return guarded

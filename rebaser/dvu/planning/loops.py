@@ -304,8 +304,8 @@ def input_slots(order, rank, ptr, idx, base, refs):
 
 
 def mark_reached(base, starts, refs, mark):
-    """Mark with 1 all nodes that depend on a slot marked with 1, directly or through other nodes. Mark all other slots
-    that these nodes read with 2. Return the number of nodes that are marked with 1 after the call.
+    """Mark with 1 all nodes that depend on a slot marked with 1, directly or through other nodes. Mark with 2 all other
+    slots that these nodes read. Return the number of nodes that are marked with 1 after the call.
 
     Node `i` is slot `base + i`. It reads the slots `refs[starts[i]:starts[i + 1]]`, which are all lower than its own.
     """
@@ -342,8 +342,8 @@ def concatenate(text, ends, pieces, out):
 
 def changed_results(results, stored, constants, indexes, rows, new_kinds, new_bits):
     """Find the results that differ from the stored values, and the results that the caller has to compare itself. Write
-    the index, row, kind and bits of each. Return the number of these results, and how many of them the caller has to
-    compare.
+    the index, row, kind and bits of each such result. Return the number of these results, and how many of them the
+    caller has to compare.
 
     The caller has to compare texts, lists, maps and faults: all kinds from OTHER on. A number, boolean or null differs
     if the stored value has another kind or other bits (kinds below INT have no bits), or if its state is not OK.

@@ -1,6 +1,6 @@
-"""Runs blocking calls in threads, and interrupts them when the caller is cancelled or the time is over.
+"""Runs blocking calls in threads, and interrupts them when the caller is cancelled or a call takes too long.
 
-Invariant: after an interruption, the caller waits until the call has returned. So no thread is left running.
+Invariant: after an interruption, the caller waits until the call has returned, so that no thread is left running.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 class DeadlineExceeded(Exception):  # noqa: N818 - an event; the caller decides whether it is an error
-    """Raised if the time for a blocking call was over, so that the call was interrupted."""
+    """Raised if a blocking call took too long and was interrupted."""
 
 
 async def run_shielded(call: Callable[[], object]) -> None:
@@ -32,9 +32,9 @@ async def run_interruptible(
 ) -> _T:
     """Return the result of `call()`, which runs in a thread. Never return before the call does.
 
-    When `stop` is set, `seconds` have passed, or this task is cancelled, `interrupt(returned)` is called. It must make
-    the call return soon; the event `returned` is set when the call has returned. Raise the exception of `call`, or
-    `DeadlineExceeded` if `call` raises an exception after `seconds` have passed.
+    When `stop` is set, `seconds` have passed, or this task is cancelled, `interrupt(returned)` is called. This function
+    must make the call return soon; the event `returned` is set when the call has returned. Raise the exception of
+    `call`, or `DeadlineExceeded` if `call` raises an exception after `seconds` have passed.
     """
     returned = anyio.Event()
     stopped = stop or anyio.Event()

@@ -72,7 +72,7 @@ def bundle() -> Bundle:
 
 
 def _plugin_files(entry: importlib.metadata.EntryPoint) -> dict[str, bytes]:
-    """Return the contents of the files of a plug-in, by path. They include the metadata that register the plug-in."""
+    """Return the contents of a plug-in's files, by path. The files include the metadata that registers the plug-in."""
     files: dict[str, bytes] = {}
     top = sys.modules[entry.module.partition(".")[0]]
     if entry.dist:

@@ -44,9 +44,9 @@ _SHARED, _SHARED_EACH = 5.0, 0.05  # a shared job is split after `_SHARED` secon
 class Engine:
     """Computes packets on one Spark for all change sets of a process. Use it as `async with Engine(remote) as engine`.
 
-    `remote` is a master such as `local[*]` for an embedded Spark, or `sc://host:port` for a remote one. Entering the
-    context raises `ConfigError` if there is no usable Java, or if the URL is invalid. It does not wait for Spark, which
-    starts in the background. Leaving the context ends the session, and stops an embedded Spark.
+    `remote` is a master such as `local[*]` for an embedded Spark, or `sc://host:port` for a remote Spark. Entering the
+    context raises `ConfigError` if there is no usable Java, or if the URL is invalid. Spark starts in the background,
+    so entering the context does not wait for it. Leaving the context ends the session, and stops an embedded Spark.
     """
 
     def __init__(self, remote: str = "local[*]", settings: EngineSettings | None = None) -> None:
@@ -114,8 +114,8 @@ class Engine:
         `arrived` is called with the number of packets that have results, and the number of nodes that workers have
         visited in the other packets, whether they computed the nodes or not. `timeout` (seconds; default:
         `EngineSettings.job_timeout`) bounds a job, but not the wait for the start of Spark; to stop waiting, cancel the
-        call. Raise `DvuError` if Spark is not available, if the job failed or took too long, or if the workers run
-        other code.
+        call. Raise `DvuError` if Spark is not available, if the job failed or took too long, or if the workers do not
+        run the same code as this server.
         """
         results: list[list[Encoded]] = []
         for part in _shares(packets, self._settings.job_bytes):
@@ -149,8 +149,8 @@ class Engine:
         """Store `structure` in a place from which workers can read it.
 
         Return "" if that place is the folder that the workers of an embedded Spark use. Return the URL of the blob
-        store if the structure is stored there. Return None if there is neither, or if the blob store refuses the
-        structure.
+        store if the structure is stored there. Return None if there is neither a folder nor a blob store, or if the
+        blob store refuses the structure.
         """
         folder, blobs = self._sessions.structures, self._settings.blobs
         if folder is not None:

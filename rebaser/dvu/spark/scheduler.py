@@ -164,8 +164,8 @@ class JobScheduler:
     def job_ended(self, job: Job, now: float) -> None:
         """Record that `job` has ended.
 
-        If the job had a single call, decide whether that call's label counts as slow from now on. The label does if the
-        job was slow, or if its results were large.
+        If the job had a single call, decide whether that call's label counts as slow from now on. It counts as slow if
+        the job was slow, or if the job's results were large.
         """
         self._running.discard(job)
         seconds, slow_after = now - job.started_at, self._slow_after

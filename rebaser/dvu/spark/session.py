@@ -88,7 +88,7 @@ class Session:
 
     @property
     def spark(self) -> Any:
-        """The session of PySpark."""
+        """The PySpark session."""
         return self._spark
 
     def open(self) -> None:
@@ -176,7 +176,7 @@ class Session:
         return mailbox.visited_nodes(self._mailboxes / tag) if self._mailboxes is not None else 0
 
     def _translate(self, error: Exception) -> DvuError:
-        """Return the `DvuError` for an exception of PySpark. Its type shows whether the session is lost."""
+        """Return the `DvuError` for an exception of PySpark. If the session is lost, return a `SessionError`."""
         from pyspark.errors import PythonException  # noqa: PLC0415
 
         if isinstance(error, PythonException):

@@ -51,7 +51,7 @@ def pack(meta: Mapping[str, Any], columns: Mapping[str, Any]) -> bytes:
 def unpack(data: bytes | pa.Buffer, what: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the `meta` and `columns` that `pack` encoded as `data`. The arrays share the memory of `data`.
 
-    Raise `DvuError` if the bytes are malformed. `what` is the name of the bytes in the error message.
+    Raise `DvuError` if the bytes are malformed. `what` says in the error message what the bytes are.
     """
     try:
         magic, length = _START.unpack_from(data)

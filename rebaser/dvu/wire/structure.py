@@ -1,5 +1,5 @@
-"""Defines a message that contains the graph of a whole change set. It is sent once, and later packets refer to it by
-its hash.
+"""Defines a message that contains the graph of a whole change set. The message is sent once, and later packets refer to
+the message by its hash.
 
 An update of the graph is sent as a `StructurePacket`, which says which nodes to compute, and contains the initial
 values. An update that affects most of a large graph therefore sends values, but no edges.

@@ -130,8 +130,8 @@ class Evaluator:
         self.compute_each(order[done:].tolist())
 
     def _phase_flags(self, linked: "linker.LinkedPrograms | None") -> Any:
-        """Return the flags of each template by which `rebaser.dvu.compiled.phases` sorts the nodes; None if computing
-        the nodes in the order of the packet is faster."""
+        """Return, for each template, the flags with which `rebaser.dvu.compiled.phases` sorts the nodes. Return None if
+        computing the nodes in the order of the packet is faster."""
         packet, functions = self.packet, self._functions
         vector = np.array([function is not None and function.vector is not None for function in functions], np.bool_)
         by_python = vector if linked is None else ~np.array(linked.covers, np.bool_)
