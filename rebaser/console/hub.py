@@ -22,7 +22,8 @@ from rebaser_core.errors import RebaserError
 
 log = structlog.get_logger(__name__)
 
-STEP = 2.0  # seconds between two looks
+STEP = 1.0  # seconds between two looks; a change is seen half a second later, which servers have to answer a ping
+SAMPLED_EVERY = 2.0  # seconds
 IDLE = 60.0  # seconds without a viewer until the watch ends
 STREAMS_EVERY = 10.0  # seconds
 RECONNECT = 2.0  # seconds between two attempts to connect
@@ -50,6 +51,7 @@ class Hub:
         self._changed = anyio.Event()
         self._wanted = anyio.Event()
         self._wanted_at = -IDLE
+        self._sampled_at = 0.0
         self.version = 0  # of what was seen, or of the reason why nothing was
         self.closing = anyio.Event()
         self.samples = Samples()
@@ -134,7 +136,8 @@ class Hub:
     def _look(self, view: FleetView, fleet: FleetWatch, streams: Sequence[StreamStatus]) -> None:
         self._seen = Seen(view, fleet.change_sets(), streams)
         self._problem = ""
-        if view.seconds:  # the first look has no rates
+        if view.seconds and abs(view.at - self._sampled_at) > SAMPLED_EVERY - STEP / 2:  # the first look has no rates
+            self._sampled_at = view.at
             self.samples.add(
                 FleetSample(
                     view.at,

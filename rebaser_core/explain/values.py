@@ -77,9 +77,13 @@ class ValueExplanation:
     origin_commit: int = 0
 
 
-def explain_value(state: "ChangeSetState", id_: str) -> ValueExplanation | None:
-    """Return the explanation of the value `id_` in `state`, or None if the value does not exist."""
-    stale = state.stale()
+def explain_value(state: "ChangeSetState", id_: str, stale: set[str] | None = None) -> ValueExplanation | None:
+    """Return the explanation of the value `id_` in `state`, or None if the value does not exist.
+
+    `stale` is the result of `state.stale()`, whose cost may depend on the size of the change set; by default, it is
+    computed.
+    """
+    stale = state.stale() if stale is None else stale
     value, definition = state.value(id_, stale), state.cells.edit_of(id_)
     if value is None or definition is None:
         return None

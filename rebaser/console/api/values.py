@@ -169,7 +169,7 @@ async def read_one(console: Console, given: Given) -> Answer:
 
 
 def _explain(loaded: BrowsedState, *, id_: str) -> Answer | None:
-    found = explain_value(loaded.state, id_)
+    found = explain_value(loaded.state, id_, loaded.stale_set)
     if found is None:
         return None
     return {
