@@ -194,7 +194,7 @@ def metrics_page() -> str:
 
 
 def label_of(name: str, values: Sequence[str]) -> str:
-    if name in ("event", "version", "python"):
+    if name in ("event", "version", "python", "nats"):
         return f"`{name}`"
     return f"`{name}`: {', '.join(values)}"
 
