@@ -180,8 +180,8 @@ class Thresholds:
     """The cached matches of a pattern are dropped when the number of values added to or removed from them exceeds this
     number plus a quarter of the matches."""
     id_tree_max_partial_scans: int = _from(3)
-    """Maximum number of scans that add only ids with certain first segments to the tree of ids. The next scan adds all
-    ids."""
+    """Maximum number of scans of all ids that add only ids with certain first segments to the tree of ids. The next
+    scan adds the remaining ids."""
     pattern_links_max_excess: int = _from(65_536)
     """The links from rows to patterns are built again when the number of unused links, or of all links, exceeds twice
     the number of links in use by more than this number."""
@@ -216,7 +216,7 @@ class Thresholds:
     max_deltas: int = _from(64)
     """Maximum number of deltas after a base. Each delta adds a few milliseconds to the loading time."""
     vectorized_count_min_rows: int = _from(100_000, 1)
-    """Minimum number of rows that are counted with an operation on whole arrays."""
+    """Minimum number of rows whose occurrences are counted with `numpy.bincount`, which processes whole arrays."""
 
     # -- branches ----------------------------------------------------------------------------------------------------
 

@@ -159,8 +159,7 @@ _FIELDS = {
 
 
 def functions_of(recomputes: Iterable[Recompute]) -> frozenset[str] | None:
-    """Return the names of the functions whose values have to be computed again, or None if all functions are
-    concerned."""
+    """Return the names of the functions whose values `recomputes` ask to compute again, or None for all functions."""
     functions = {recompute.function for recompute in recomputes}
     return None if None in functions else frozenset(functions - {None})  # type: ignore[arg-type] # None is removed
 

@@ -14,7 +14,7 @@ Command: TypeAlias = Any  # typer does not export the class
 
 
 class LazyCommands(MutableMapping[str, Command]):
-    """A mapping of names to commands. A command is created when it is first read."""
+    """A mapping from names to commands. A command is created when it is first accessed."""
 
     def __init__(self, makers: dict[str, Callable[[], Command]]) -> None:
         self._makers = dict(makers)

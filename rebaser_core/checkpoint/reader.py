@@ -114,7 +114,7 @@ class ChainReader:
         return Chain(head.last, head.base, head.deltas + newest)
 
     def _take_head(self) -> None:
-        """Copy the fields of the head to the state."""
+        """Copy the fields of the checkpoint's head (`_Head`) to the state."""
         state, head = self._state, self._head
         state.last, state.covers, state.applied = head.last, head.covers, head.applied
         state.roots = {id_: at for id_, at in state.roots.items() if at > head.covers}

@@ -16,7 +16,7 @@ FORMAT = "rebaser-checkpoint"
 VERSION = 3
 UNTRACKED_VERSION = 2  # the version without the column `edited`
 
-STATES = pa.array(["absent", "ok", "stale", "error", "unset"])  # the order is that of the codes in `state.kinds`
+STATES = pa.array(["absent", "ok", "stale", "error", "unset"])  # in the order of the codes in `state.kinds`
 
 _FIELDS = pa.schema(
     [

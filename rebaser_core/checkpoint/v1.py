@@ -128,7 +128,7 @@ class V1Reader:
             raise malformed("the columns of the roots differ in length")
         roots = dict(zip(ids, map(_natural, sequences), strict=True))
         if any(sequence <= self._state.covers for sequence in roots.values()):
-            raise malformed("an update of derived values has already taken a root of the checkpoint into account")
+            raise malformed("a root of the checkpoint is not newer than the last update of derived values")
         self._state.roots.update(roots)
 
     def _read_outcomes(self, columns: list[Any]) -> None:

@@ -180,7 +180,7 @@ def _since(last: int, outcomes: dict[RequestId, RecordedOutcome]) -> list[Record
     """Return the outcomes that were recorded after log sequence `last`, which are at the end of `outcomes`.
 
     Older parts may contain outcomes that the state has since dropped. A reader therefore drops the oldest outcomes
-    until as many remain as the head of the checkpoint says. These are exactly the outcomes that the state has dropped,
+    until their number matches the head of the checkpoint. These are exactly the outcomes that the state has dropped,
     because an outcome never moves back from `redriven` to `outcomes`.
     """
     newer: list[RecordedOutcome] = []

@@ -158,7 +158,7 @@ def _update(server: ServerFacts, about: OwnerFacts) -> Iterator[WaitReason]:
             "dvu_waiting",
             f"the update failed {times(about.failures, 'time')}; the next attempt is in "
             f"{age(about.retry_in)}" + (f"; the last failure: {about.trouble}" if about.trouble else ""),
-            "remove the cause that the failure names; the update is retried at least every 30 s until it succeeds",
+            "remove the cause of the failure; the update is retried at least every 30 s until it succeeds",
         )
     elif about.update == "running":
         total = "it is being planned" if not about.total else f"{100 * about.done // about.total} % of {about.total:,}"
@@ -195,7 +195,7 @@ def _unowned(facts: ChangeSetFacts) -> Iterator[WaitReason]:
     if task is None:
         yield WaitReason(
             "not_published",
-            "no server has been told about the work, because the change set has no task",
+            "no server knows about the work, because the change set has no task",
             "wait: the sweeper publishes the task within two intervals (REBASER_SWEEP_INTERVAL, 10 s each by default); "
             "any further request also publishes it",
         )
@@ -209,14 +209,14 @@ def _unowned(facts: ChangeSetFacts) -> Iterator[WaitReason]:
         yield WaitReason(
             "failing",
             f"the last owner gave up the change set: {about.trouble}",
-            "remove the cause that the failure names; servers retry at least every 5 s",
+            "remove the cause of the failure; servers retry at least every 5 s",
         )
     elif all(server.about is not None for server in facts.servers):
         last = "" if facts.log is None or not facts.log.owner else f" (the newest commit is by {facts.log.owner})"
         yield WaitReason(
             "lease_running_out",
-            f"a server has the task, but does not answer{last}: it may have died, or be paused or cut off",
-            f"wait: another server takes over at most {task.ack_wait:g} s after the last sign of life; if none does, "
+            f"a server has the task, but does not answer{last}: it may have died, or it is paused or disconnected",
+            f"wait: another server takes over at most {task.ack_wait:g} s after the server fell silent; if none does, "
             "the server is alive, but its network or machine is slow (`rebaser ping --timeout 10`)",
         )
 

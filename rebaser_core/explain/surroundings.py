@@ -71,7 +71,7 @@ def branch(facts: ChangeSetFacts) -> Iterator[WaitReason]:
     about, where = facts.branch, f"{facts.workspace} {facts.change_set}"
     if about.status == "deleted":
         yield WaitReason(
-            "deleted", "the change set is deleted", f"run `rebaser reopen {where}` to bring it back", waits=False
+            "deleted", "the change set is deleted", f"run `rebaser reopen {where}` to restore it", waits=False
         )
         return
     if about.status != "open":

@@ -173,7 +173,7 @@ class _Finder:
     def _fault_trouble(self, id_: str, fault: Fault) -> tuple[str, str, tuple[str, ...]]:
         origin = self._state.value(fault.origin, self._stale)
         first = fault if origin is None or origin.error is None else origin.error
-        advice = ADVICE.get(first.code, "correct the cause that the message names")
+        advice = ADVICE.get(first.code, "correct the cause that the message describes")
         if fault.code == "cycle" or first.code == "cycle":
             path = self._cycle(id_, fault.origin)
         else:

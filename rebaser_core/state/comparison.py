@@ -54,7 +54,7 @@ def _ids(columns: Columns, step: int) -> Iterator[list[str]]:
 def _doubtful(cells: Cells, changes: Container[str], theirs: Columns, rows: NDArray[np.intp]) -> list[str]:
     """Return the ids of those `rows` of the target whose definitions may differ from those at the base.
 
-    None of the other rows has a definition, and all of them have the same value in the branch.
+    The other rows have no definitions, and their values in the branch are the same.
     """
     mine = cells.columns
     index, ids, over = mine.index, [theirs.ids[row] for row in rows.tolist()], cells.overlaid

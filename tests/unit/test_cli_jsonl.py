@@ -117,7 +117,7 @@ def test_values_come_from_csv() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,1\n", "line 1: the first line must be the column names: id,value"),
+        ("a,1\n", "line 1: the first line must contain the column names: id,value"),
         ("id,value\na\n", "line 2: a line must have 2 cells, not 1"),
         ('id,value\na,"1\n', "line 2: not valid CSV"),
         ("id,value\n,1\n", "line 2: id is missing"),

@@ -138,7 +138,9 @@ class CsvParser(JsonLinesParser):
             raise UnprocessableError(f"not valid CSV: {error}", code="invalid_update") from None
         if not self._columns:
             if sorted(cells) != ["id", "value"]:
-                raise UnprocessableError("the first line must be the column names: id,value", code="invalid_update")
+                raise UnprocessableError(
+                    "the first line must contain the column names: id,value", code="invalid_update"
+                )
             self._columns = tuple(cells)
             return None
         if len(cells) != 2:

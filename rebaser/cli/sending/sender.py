@@ -73,7 +73,7 @@ class EditSender:
     tally: "Tally | None" = None  # counts the values of the change set, once they are derived
     warnings: list[str] = field(default_factory=list)
     _location: str = ""  # the beginning of an error message, which says where in the input the error is
-    _last_line: int = 0  # the last accepted line of the file
+    _last_line: int = 0  # number of the last line of the file that was accepted
     _in_flight: str = ""  # the lines of the file that were sent but not yet accepted
     _started: float = field(default_factory=time.perf_counter)
 

@@ -25,7 +25,7 @@ class Summary(NamedTuple):
 
 
 def write_summary(owner: str, errors: int | None) -> str:
-    """Return the text of the header."""
+    """Return the text of the header `X-Summary`."""
     name = quote(owner, safe="")
     parts = ["" if errors is None else f"errors={errors}", f"owner={name}" if name and len(name) <= MAX_OWNER else ""]
     return " ".join(filter(None, parts))

@@ -64,7 +64,7 @@ def show_refused_conflicts(info: "BranchInfo", target: str, conflicts: "Sequence
 
 
 def show_errors(found: "NewErrors", json: bool) -> None:
-    """Show the errors that the branch would bring into its target."""
+    """Show the errors that applying the branch would introduce into its target."""
     if json:
         for id_, fault in found.errors.items():
             console.write_json({"id": id_, "error": {"code": fault.code, "message": fault.message}})

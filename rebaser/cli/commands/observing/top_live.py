@@ -58,7 +58,7 @@ class LiveTop:
                     group.start_soon(self._resized)
                     if descriptor is not None:
                         group.start_soon(self._keys, descriptor, group)
-                    pause = min(1.0, self._interval)  # show the first rates, which need a second view, soon
+                    pause = min(1.0, self._interval)  # show the first rates soon; they need a second view
                     while True:
                         self._draw()
                         self._soon = anyio.Event()
