@@ -86,8 +86,9 @@ def fault_of(error: Exception) -> tuple[str, str]:
     """Return the code and the message of the fault of a value whose function raised `error`."""
     if isinstance(error, FunctionError):
         return error.code, str(error)[:300]
-    if isinstance(error, UnprocessableError):  # from `check_json`: the result is not a storable value
-        if "not finite" in error.message:
+    # `check_json` raises this error if the result is not a storable value. Only the words of its message tell why.
+    if isinstance(error, UnprocessableError):
+        if "must be finite" in error.message:
             return faults.NOT_FINITE, "a number in the result is not finite"
         if "64 bits" in error.message:
             return faults.OVERFLOW, "an integer in the result does not fit in 64 bits"
