@@ -103,7 +103,9 @@ class V1Reader:
     def _read_definition(self, row: object, ids: list[str]) -> tuple[int, Derive]:
         position, function, raw_inputs, raw_params = _list(row, exactly=4)
         if type(raw_inputs) is not dict or type(raw_params) is not dict or _natural(position) >= len(ids):
-            raise malformed("a definition in the checkpoint is not a position, a function, inputs and params")
+            raise malformed(
+                "a definition in the checkpoint does not consist of a position, a function, inputs and params"
+            )
         texts = self._texts
         inputs: dict[str, Input | tuple[Input, ...]] = {
             texts[_text(name)]: texts[source] if type(source) is str else tuple(_texts(source, texts))

@@ -99,7 +99,8 @@ class Edges:
         return found
 
     def build(self, inputs: NDArray[np.int32], rows: NDArray[np.int32], count: int) -> None:
-        """Replace all edges by an edge from `inputs[i]` to `rows[i]` for each i. All rows are below `count`."""
+        """Replace all edges with an edge from `inputs[i]` to `rows[i]` for each i. All row numbers are below
+        `count`."""
         self.offsets = np.zeros(count + 1, np.int64)
         np.cumsum(np.bincount(inputs, minlength=count), out=self.offsets[1:])
         self.targets = rows[np.argsort(inputs, kind="stable")]

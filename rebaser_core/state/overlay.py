@@ -166,8 +166,8 @@ class Cells(Mapping[str, Cell]):
         return row >= 0 and self.columns.template[row] >= 0
 
     def derived(self, functions: frozenset[str] | None = None) -> Iterator[str]:
-        """Yield the ids of all derived values, or only of those whose function is one of `functions`. The whole change
-        set is searched."""
+        """Yield the ids of all derived values or, if `functions` is given, only of those derived by one of them. The
+        whole change set is searched."""
         over, ids = self._overlay, self.columns.ids
         yield from [id_ for row in self.columns.derived(functions).tolist() if (id_ := ids[row]) not in over]
         for id_, cell in over.items():
