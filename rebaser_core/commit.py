@@ -18,7 +18,7 @@ from rebaser_core.values import Fault, Json
 class Kind(StrEnum):
     """The purpose of a commit. A reader that finds an unknown kind must stop."""
 
-    REBASE = "rebase"  # decides requests
+    REBASE = "rebase"  # decides requests; without any, it only makes values due (see `rebaser.change_set.healing`)
     DVU = "dvu"  # brings derived values up to date
     ATTEMPT = "attempt"  # records attempts at a request, an update of derived values or a pull
     CHECKPOINT = "checkpoint"  # refers to a new checkpoint, and changes no value

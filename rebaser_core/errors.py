@@ -1,7 +1,11 @@
 """Defines Rebaser's exceptions, with one class for each way to handle a failure.
 
-Invariant: the class of an exception alone determines how the failure is handled, and no two classes are handled in the
-same way. The `code` of an exception is for programs and does not change between releases; its message is for people.
+The `disposition` of a class says how a server handles its exceptions, with two exceptions. An `UnprocessableError` that
+is raised while a server reads what an action needs, such as another log, is not REJECT: the request is refused with the
+outcome `error`. And if reading a request fails with one of `HELD_CODES` or `INTERNAL_CODES` of
+`rebaser.change_set.readers.request_reader`, the request waits for a bounded time, or a bounded number of attempts.
+
+The `code` of an exception is for programs and does not change between releases; its message is for people.
 """
 
 from enum import Enum
@@ -58,10 +62,11 @@ class UnprocessableError(RebaserError):
 
 
 class FencedError(RebaserError):
-    """An owner of a change set must not append to the log of the change set any more.
+    """This owner must not append to the log of its change set any more.
 
-    Another writer has appended a commit, the owner has appended a `create` commit, or the owner was shut down before
-    NATS answered its append.
+    Another writer has appended to the log, or the log was recreated or restored from a backup. Or this owner has
+    appended a commit that creates, deletes or restores the change set. Or NATS did not answer an append before the
+    owner was shut down, or before the blobs of the commit may have been deleted.
     """
 
     disposition = Disposition.FENCE

@@ -3,7 +3,7 @@
     LOADING ──loaded──> ACTIVE ──quiet──────────> RELEASING ──> RECHECKING ──> DONE
        │                  │ stop, error, fenced      ^ (ack,        (publishes the task
        │                  v                          │  confirmed)   if work is left)
-       └──────────────> SETTLING ──yield─────────────┘
+       └──────────────> SETTLING ──yield, handed over┘
                           └── shutdown, transient, queue blocked: nak ──> DONE
                           └── fenced, task lost: publish the task ──> DONE
 
@@ -123,7 +123,12 @@ class Pulled:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Loading, waiting for requests, or deciding failed. No commit is in flight.
+    """Loading, waiting for requests, or deciding failed, and no commit is in flight. Or a pull or a checkpoint found
+    that this owner must not append any more (`Reason.FENCED`).
+
+    In the second case, a batch may still be being decided although the owner then no longer counts as busy. That is
+    harmless: work is cancelled, the task is neither acked nor nak'd, an append of the batch is stored only if nobody
+    has appended since, and `Actor.run` returns only when all work has ended.
 
     `delay` is the number of seconds until a nak'd task is redelivered. `grace` is the number of seconds for which a
     running DVU may continue if the queue is blocked.
@@ -149,7 +154,8 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Either the task was acked and its message is gone, or the ack failed and NATS will redeliver the task."""
+    """The task was acked and its message is gone, or the owner has given up: the ack could not be confirmed, or the
+    task was lost. The task may then be delivered again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,8 +115,8 @@ class Processor:
         """Decide, commit and answer `messages`, in order: as many as fit into one commit.
 
         If a request cannot be decided yet, raise `QueueBlocked` once the requests before it are done. Raise
-        `FencedError` if another owner has taken over, and `TransientError` in an outage. After either of the last two
-        errors, nothing is decided.
+        `FencedError` if this owner must not append any more, and `TransientError` in an outage. After either of the
+        last two errors, all unanswered requests are still queued; the log tells which of them are decided.
         """
         count = self._detector.batchable_prefix(messages)
         if count:

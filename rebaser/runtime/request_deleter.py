@@ -1,8 +1,8 @@
 """Deletes decided requests from the stream, in the background, for all owners of a server.
 
-Invariant: only sequences of requests that a commit has decided are added here. Deleting late, twice or never is
-harmless, because `applied` in the log records which requests are decided. The next owner deletes the requests that
-remain.
+Invariant: only sequences of requests that were answered are added here. Their outcome is in a commit, except that a
+request that reuses the id of another request is refused without one. Deleting late, twice or never is harmless, because
+the next owner answers such a request again, from the log, and deletes it.
 """
 
 from collections.abc import Iterable

@@ -236,9 +236,15 @@ class ReadOperations:
         """Yield the commits after log sequence `after`, with their deltas, and then each new commit as it is appended.
 
         If `after` is None, only new commits are yielded. If commits after `after` were purged, the iteration begins
-        with the oldest remaining commit. A commit of the kind `create`, or a commit that marks the change set as
-        deleted, replaces all values of earlier commits. Another change set may be created under the name of a deleted
-        one.
+        with the oldest remaining commit.
+
+        Three commits replace all values of earlier commits: one of the kind `create`, one that marks the change set as
+        deleted, and one that opens it again after its deletion. The new values are not in the delta of such a commit,
+        so read them again. Another change set may be created under the name of a deleted one.
+
+        Raise `TransientError` if a commit or its blob is damaged or cannot be read, and with code `stream_lost` if the
+        stream was lost or recreated; `UnsupportedVersion` for a commit of a newer version; `NotReadyError` if there are
+        no streams; `NotAllowed` if NATS does not let the client read the log; `ClientClosedError` after `close`.
         """
         key = ChangeSetKey.of(workspace, change_set)
         with translate_missing_stream():
