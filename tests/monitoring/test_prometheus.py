@@ -100,7 +100,7 @@ def server(url: str, port: int) -> Any:
     )
 
 
-@pytest.mark.parametrize("rounds", [1, pytest.param(8, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(8, marks=(pytest.mark.long, pytest.mark.timeout(1200)))])
 async def test_a_rolling_restart_leaves_no_gap(rounds: int, tmp_path: Path) -> None:
     """At each time, a server is ready. Counters decrease only when their server restarts. Every query has a result."""
     port, *targets = free_ports(3)
