@@ -44,8 +44,12 @@ def imports(module: str) -> frozenset[str]:
 
 
 def outside(module: str) -> frozenset[str]:
-    """Return the top-level packages of other projects, and of the standard library, that a module imports."""
-    return frozenset(source.partition(".")[0] for source, _ in imported_names(module)) - set(PACKAGES)
+    """Return the top-level packages of other projects, and of the standard library, that a module imports.
+
+    `urllib.parse` is listed under its full name, because it is pure, unlike the other modules of `urllib`.
+    """
+    names = {source for source, _ in imported_names(module)}
+    return frozenset(name if name == "urllib.parse" else name.partition(".")[0] for name in names) - set(PACKAGES)
 
 
 def reached(module: str, *, stop_at: Iterable[str] = ()) -> dict[str, str]:
