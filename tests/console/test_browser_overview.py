@@ -1,6 +1,7 @@
 """The overview and the table of change sets in a real browser: both themes, all sizes, live, by keyboard."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -78,6 +79,9 @@ async def test_change_sets_with_errors_are_found(
         await page.locator("tr:has-text('bad'):has-text('local') a.fault:text-is('1')").click()
         await page.wait_for_url(f"**/change-sets/{ws}/bad?state=error")
         await page.wait_for_selector("tbody tr:has-text('sum')")
+        await page.get_by_role("link", name="Overview").click()
+        await page.get_by_role("link", name=re.compile(r"^\d+ with errors$")).click()
+        await page.wait_for_selector(f"a[href='/change-sets/{ws}/bad']")
 
 
 async def test_charts_tell_since_when_they_have_numbers(running: Any, console: WebConsole) -> None:

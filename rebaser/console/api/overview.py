@@ -62,6 +62,7 @@ def _branches(seen: Seen) -> Answer:
     return {
         "branches": sum(1 for info in open_ if info.target is not None),
         "branchesInConflict": sum(1 for info in open_ if info.conflicts),
+        "withErrors": sum(1 for info in open_ if info.errors),
         "branchesBehind": sum(1 for info in open_ if info.behind),
     }
 

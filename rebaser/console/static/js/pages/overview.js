@@ -117,6 +117,7 @@ export const page = {
       <section>
         <div class="section-head"><h2>At work</h2>
           ${data.active > data.changeSets.length ? html`<a href="/change-sets?state=working&sort=urgency">all ${count(data.active)}</a>` : null}
+          ${data.withErrors ? html`<a href="/change-sets?state=errors&sort=errors">${count(data.withErrors)} with errors</a>` : null}
           <a href="/change-sets">all change sets</a></div>
         ${table({ label: "Change sets at work, the most urgent first", columns: WORKING(data), rows: data.changeSets, key: name, empty: "No change set has anything to do." })}
       </section>
