@@ -7,10 +7,11 @@ from typing import Any, cast
 
 import anyio
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rebaser.console import states
+from rebaser.console.api.values import _search, search_ids
 from rebaser.console.states import BrowsedState, StateCache, span, start_after
 from rebaser_client import RebaserClient, Set, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
@@ -48,6 +49,18 @@ def test_many_ids_are_sorted_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(states, "SLICE", 10)
     names = [f"v{number * 7919 % 1000}" for number in range(1000)]
     assert BrowsedState(state_of(names)).ids == sorted(names)
+
+
+@given(
+    st.lists(st.text(st.sampled_from("abAİΣ/ß"), min_size=1, max_size=6), unique=True, max_size=30),
+    st.text(st.sampled_from("abAİΣ/ß *"), min_size=1, max_size=4),
+)
+@example(["ΑΣΒ"], "ΑΣ*")
+def test_a_search_finds_what_looking_at_each_id_would(ids: list[str], words: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(states, "CHUNK", 3)
+        loaded = BrowsedState(state_of(ids))
+        assert _search(loaded, words=words) == search_ids(sorted(ids), words)
 
 
 class Installation:

@@ -83,6 +83,8 @@ async def matching_ids(
         return await console.kept.get((*about, ""), group, _ids_bytes) if state in GROUPED else await group()
 
     async def search() -> list[str]:
+        if state == "all":
+            return await loaded.read(partial(_search, words=words))
         ids = await of_state()
         return await loaded.read(lambda _: search_ids(ids, words))
 
@@ -110,6 +112,13 @@ def _group(loaded: BrowsedState, *, state: str) -> list[str]:
     if state == "unset":
         return [id_ for id_ in ids if id_ in unset]
     return [id_ for id_ in ids if id_ not in derived and id_ not in unset]
+
+
+def _search(loaded: BrowsedState, *, words: str) -> list[str]:
+    """Return the ids that match, in order."""
+    parts = words.split("*") if "*" in words else words.split()
+    sure = [part.lower() for part in parts if part and "Σ" not in part]  # its lower case depends on what follows
+    return search_ids(loaded.candidates(sure), words)
 
 
 def search_ids(ids: list[str], words: str) -> list[str]:
