@@ -105,6 +105,14 @@ def _is_plain(value: object, limits: Limits) -> bool:
     return type(value) is dict and not value and limits.max_depth > 0 and limits.max_value_bytes >= 2
 
 
+class NotFiniteError(UnprocessableError):
+    """Raised for a number that is infinite or NaN."""
+
+
+class IntegerRangeError(UnprocessableError):
+    """Raised for an integer that does not fit in 64 bits."""
+
+
 class _Foreign(UnprocessableError):  # noqa: N818 - its name describes the object
     """The error for an object whose type is not a JSON type but may be convertible to one."""
 
@@ -185,11 +193,11 @@ def _check_one(item: object) -> int:
             ) from None
     if kind is int:
         if not INT64_MIN <= item <= INT64_MAX:  # type: ignore[operator]
-            raise UnprocessableError("the integer does not fit in 64 bits: use text instead", code="invalid_value")
+            raise IntegerRangeError("the integer does not fit in 64 bits: use text instead", code="invalid_value")
         return 9
     if kind is float:
         if not math.isfinite(item):  # type: ignore[arg-type]
-            raise UnprocessableError(f"the number must be finite, not {item}: use null instead", code="invalid_value")
+            raise NotFiniteError(f"the number must be finite, not {item}: use null instead", code="invalid_value")
         return 9
     if kind is bool or item is None:
         return 1

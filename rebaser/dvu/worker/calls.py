@@ -13,7 +13,7 @@ from rebaser.dvu.wire.packet import Template
 from rebaser.dvu.worker import batching
 from rebaser.dvu.worker.child_process import CallOutcome, ChildProcess
 from rebaser_core.errors import UnprocessableError
-from rebaser_core.values import INT64_MAX, INT64_MIN, Json, check_json
+from rebaser_core.values import INT64_MAX, INT64_MIN, IntegerRangeError, Json, NotFiniteError, check_json
 
 Caller: TypeAlias = Callable[[list[Json]], Json]
 
@@ -86,12 +86,11 @@ def fault_of(error: Exception) -> tuple[str, str]:
     """Return the code and the message of the fault of a value whose function raised `error`."""
     if isinstance(error, FunctionError):
         return error.code, str(error)[:300]
-    # `check_json` raises this error if the result is not a storable value. Only the words of its message tell why.
-    if isinstance(error, UnprocessableError):
-        if "must be finite" in error.message:
-            return faults.NOT_FINITE, "a number in the result is not finite"
-        if "64 bits" in error.message:
-            return faults.OVERFLOW, "an integer in the result does not fit in 64 bits"
+    if isinstance(error, NotFiniteError):
+        return faults.NOT_FINITE, "a number in the result is not finite"
+    if isinstance(error, IntegerRangeError):
+        return faults.OVERFLOW, "an integer in the result does not fit in 64 bits"
+    if isinstance(error, UnprocessableError):  # `check_json` raises it if the result is not a storable value
         code = faults.TOO_LARGE if error.code == "too_large" else faults.FAILED
         return code, f"the result cannot be stored: {error.message}"
     return faults.FAILED, faults.text_of(error)
