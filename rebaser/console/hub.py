@@ -22,7 +22,7 @@ from rebaser_core.errors import RebaserError
 
 log = structlog.get_logger(__name__)
 
-STEP = 1.0  # seconds between two looks; a change is seen half a second later, which servers have to answer a ping
+STEP = 1.25  # seconds between two looks
 SAMPLED_EVERY = 2.0  # seconds
 IDLE = 60.0  # seconds without a viewer until the watch ends
 STREAMS_EVERY = 10.0  # seconds

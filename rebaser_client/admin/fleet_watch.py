@@ -75,6 +75,7 @@ class FleetWatch:
             group.start_soon(ask, "tasks", partial(read_tasks, js, subjects))
             group.start_soon(self._count)
             group.start_soon(self._follow)
+        await self._follow()  # what came while servers answered the ping
         return self._view(found["servers"], found["requests"], found["dlq"], found["tasks"])
 
     def change_sets(self) -> list[BranchInfo]:
