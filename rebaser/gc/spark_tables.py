@@ -4,6 +4,7 @@ Invariant: when a method returns a table, Spark has read the table completely an
 again.
 """
 
+import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
@@ -27,6 +28,7 @@ Frame: TypeAlias = Any
 
 START_TIMEOUT = 120.0  # seconds that an embedded Spark may take to start
 TIMEOUT = 3600.0  # seconds that one table may take
+NICENESS = 10  # on a busy machine, a process of normal priority gets about ten times as much processor time
 
 
 class SparkTables:
@@ -129,7 +131,8 @@ async def own_spark(settings: Settings) -> AsyncIterator[str]:
     """Yield the URL of the Spark that `settings` specifies. If that is the embedded Spark, start it, and stop it at the
     end.
 
-    Raise `ConfigError` if there is no usable Java, and `DvuError` if Spark does not start.
+    Once the embedded Spark is up, its priority and that of this process are lowered, so that servers on the same
+    machine take precedence. Raise `ConfigError` if there is no usable Java, and `DvuError` if Spark does not start.
     """
     if not settings.spark.startswith("local"):
         yield settings.spark
@@ -143,7 +146,11 @@ async def own_spark(settings: Settings) -> AsyncIterator[str]:
         jvm.kill()
 
     try:
-        await run_interruptible(jvm.start, kill, seconds=START_TIMEOUT)
+        try:
+            await run_interruptible(jvm.start, kill, seconds=START_TIMEOUT)
+        except DeadlineExceeded:
+            raise DvuError(f"the embedded Spark did not start within {START_TIMEOUT:g} s") from None
+        jvm.set_niceness(os.nice(NICENESS))  # not earlier, because a busy machine would not start it in time
         yield jvm.url
     finally:
         await run_shielded(jvm.stop)

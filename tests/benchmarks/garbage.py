@@ -3,9 +3,10 @@
     python -m tests.benchmarks.garbage [--blobs 100000] [--change-sets 1000] [--garbage 1000] [--json]
 
 The blobs are small, and commits of the change sets name a hundred each. No message names the `--garbage` additional
-blobs. A run of `rebaser gc` is measured on an embedded Spark that is already up: `find` is the time until the garbage
-is known, `run` includes the deletions of the first step. Meanwhile, a writer in another process appends to a log,
-one commit after the other: the figures are p50 and p99 of its appends without and with the run.
+blobs. A collector in another process, with the priority of `rebaser gc`, is measured on an embedded Spark that is
+already up: `find` is the time until the garbage is known, `run` includes the deletions of the first step. Meanwhile, a
+writer in a third process appends to a log, one commit after the other: the figures are p50 and p99 of its appends
+without a run (before it and after it) and with the run.
 
 Aims: 60 s for 100,000 blobs of 1,000 change sets; a p99 of appends that is at most 1.2 times as long.
 """
@@ -25,11 +26,12 @@ from typing import Any
 
 import anyio
 import uvloop
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rebaser.embedded.nats import embedded_nats
 from rebaser.gc.collector import Collector
 from rebaser.gc.finding import find_garbage
-from rebaser.gc.manual import new_id
+from rebaser.gc.manual import new_id, use_half_of_the_cpus
 from rebaser.gc.spark_tables import SparkTables, own_spark
 from rebaser.runtime.concurrency import run_concurrently
 from rebaser.settings import Settings
@@ -43,7 +45,7 @@ from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import TopologyOptions
 
 SUBJECTS = Subjects()
-WRITER = "writer"
+WRITER, COLLECTOR = "writer", "collector"
 NAMED = 100  # blobs that a commit names
 IN_FLIGHT = 64
 QUIET = 3.0  # seconds of appends without a run
@@ -102,6 +104,35 @@ async def fill(js: JetStream, options: argparse.Namespace) -> None:
         last[name] = ack.sequence
 
 
+async def collect(url: str, folder: str) -> None:
+    """Find the garbage, and print what was found. Once a line arrives on stdin, make a run, and print its figures."""
+    use_half_of_the_cpus()
+    settings = Settings(nats_url=url, scratch=Path(folder))
+    async with Connection.connect(url) as connection, own_spark(settings) as spark:
+        js = JetStream(connection)
+        tables = SparkTables(spark, js, SUBJECTS, settings)
+        try:
+            began = time.perf_counter()
+            garbage = await find_garbage(tables)
+            found = {"blobs": garbage.blobs, "garbage": len(garbage.unneeded)}
+            print(json.dumps({"find_s": round(time.perf_counter() - began, 1)} | found), flush=True)
+            await asyncio.to_thread(sys.stdin.readline)
+            blobs = open_collectable(None, js, SUBJECTS.blobs_bucket)
+            collector = Collector(js, SUBJECTS, blobs, tables, owner="bench", new_id=new_id, grace=0.0)
+            began = time.perf_counter()
+            run = await collector.run()
+            print(json.dumps({"run_s": round(time.perf_counter() - began, 1), "trashed": run.trashed}), flush=True)
+        finally:
+            await tables.close()
+
+
+async def told(lines: BufferedByteReceiveStream) -> dict[str, Any]:
+    """Return the next object that the collector prints. Its other lines are its log."""
+    while not (line := await lines.receive_until(b"\n", 1 << 20)).startswith(b"{"):
+        pass
+    return json.loads(line)  # type: ignore[no-any-return]
+
+
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         async with embedded_nats(Path(folder)) as nats, Connection.connect(nats.url) as connection:
@@ -110,25 +141,20 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
             began = time.perf_counter()
             await fill(js, options)
             found: dict[str, Any] = {"fill_s": round(time.perf_counter() - began, 1)}
-            settings = Settings(nats_url=nats.url, scratch=Path(folder))
-            async with own_spark(settings) as url:
-                tables = SparkTables(url, js, SUBJECTS, settings)
-                try:
-                    began = time.perf_counter()
-                    garbage = await find_garbage(tables)
-                    found["find_s"] = round(time.perf_counter() - began, 1)
-                    found |= {"blobs": garbage.blobs, "garbage": len(garbage.unneeded)}
-                    found["alone"], found["beside"] = {}, {}
-                    async with writing(nats.url, found["alone"]):
-                        await asyncio.sleep(QUIET)
-                    blobs = open_collectable(None, js, SUBJECTS.blobs_bucket)
-                    collector = Collector(js, SUBJECTS, blobs, tables, owner="bench", new_id=new_id, grace=0.0)
-                    began = time.perf_counter()
-                    async with writing(nats.url, found["beside"]):
-                        run = await collector.run()
-                    found |= {"run_s": round(time.perf_counter() - began, 1), "trashed": run.trashed}
-                finally:
-                    await tables.close()
+            command = [sys.executable, "-m", "tests.benchmarks.garbage", COLLECTOR, nats.url, folder]
+            async with await anyio.open_process(command, stderr=None) as child:
+                assert child.stdin is not None
+                assert child.stdout is not None
+                lines = BufferedByteReceiveStream(child.stdout)
+                found |= await told(lines)
+                found |= {"alone": {}, "beside": {}, "after": {}}
+                async with writing(nats.url, found["alone"]):
+                    await asyncio.sleep(QUIET)
+                async with writing(nats.url, found["beside"]):
+                    await child.stdin.send(b"\n")
+                    found |= await told(lines)
+                async with writing(nats.url, found["after"]):
+                    await asyncio.sleep(QUIET)
             return found
 
 
@@ -154,5 +180,7 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == [WRITER]:
         print(json.dumps(uvloop.run(write(sys.argv[2]))))
+    elif sys.argv[1:2] == [COLLECTOR]:
+        uvloop.run(collect(*sys.argv[2:]))
     else:
         main()

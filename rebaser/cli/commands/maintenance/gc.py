@@ -86,8 +86,9 @@ def _seconds(text: str) -> float:
 
 
 async def _run(settings: "Settings", grace: float, *, dry_run: bool) -> "Run":
-    from rebaser.gc.manual import collect_once
+    from rebaser.gc.manual import collect_once, use_half_of_the_cpus
 
+    use_half_of_the_cpus()
     return await collect_once(settings, grace, dry=dry_run)
 
 
