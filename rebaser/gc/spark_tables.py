@@ -28,7 +28,7 @@ Frame: TypeAlias = Any
 
 START_TIMEOUT = 120.0  # seconds that an embedded Spark may take to start
 TIMEOUT = 3600.0  # seconds that one table may take
-NICENESS = 10  # on a busy machine, a process of normal priority gets about ten times as much processor time
+NICENESS = 5  # on a busy machine, a process of normal priority gets about three times as much processor time
 
 
 class SparkTables:
