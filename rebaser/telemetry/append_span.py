@@ -36,6 +36,10 @@ class AppendSpan:
             for other in causes[1:]:
                 other.add_link(self.span.get_span_context())
 
+    def took_place(self, began: int, ended: int, sequence: int) -> None:
+        """Note that the append took place earlier, between two times (Unix ns), and its position in the log."""
+        self._began, self._ended, self._sequence = began, ended, sequence
+
     def _start(self, parent: Span, others: Sequence[Span] = ()) -> Span:
         attributes = {
             **self._about,

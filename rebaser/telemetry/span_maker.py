@@ -26,6 +26,8 @@ NANOS = 1_000_000_000
 _ROOT = Context()  # without it, a span would be the child of the span that is current in the program
 
 Attributes = Mapping[str, str | int | float]
+# The requests of a batch to record: the index of each, and the position in a trace from which it was sent.
+Chosen = Sequence[tuple[int, TraceContext | None]]
 
 
 class SpanMaker:
@@ -44,15 +46,15 @@ class SpanMaker:
         self._updates_slower_than = updates_slower_than * NANOS
         self._late_in = self._late = 0
 
-    def chosen(self, messages: Sequence[Message]) -> list[tuple[int, TraceContext | None]]:
-        """Return the requests to record: the index of each in `messages`, and the position from which it was sent.
+    def chosen(self, messages: Sequence[Message], count: int) -> Chosen:
+        """Return which of the first `count` requests to record.
 
         If a request belongs to a trace, its sender has made the decision.
         """
         found: list[tuple[int, TraceContext | None]] = []
         ratio = self._ratio
-        for at, message in enumerate(messages):  # one call for a batch, because each request comes by here
-            sender = read_trace(message.headers)
+        for at in range(count):  # one call for a batch, because each request comes by here
+            sender = read_trace(messages[at].headers)
             if sender.sampled if sender is not None else ratio and random.random() < ratio:  # noqa: S311 - no secret
                 found.append((at, sender))
         return found

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 
 from rebaser.telemetry.append_span import AppendSpan
-from rebaser.telemetry.span_maker import MAX_LINKS, NANOS, Attributes, SpanMaker, is_sampled, position, remote
+from rebaser.telemetry.span_maker import MAX_LINKS, NANOS, Attributes, Chosen, SpanMaker, is_sampled, position, remote
 from rebaser.telemetry.update_spans import UpdateSpans
 from rebaser_client.jetstream import Message
 from rebaser_core.commit import Commit, Decision, Kind, Outcome
@@ -36,6 +36,11 @@ class ChangeSetSpans:
         self._commits = self._destination(subjects, "commits", subjects.commits(key), "publish", "send")
         self._taken_at = 0
         self._batch: _Batch | None = None
+        # Nearly all batches have no recorded request. Only what is needed if such a batch turns out to be slow is kept:
+        # the batch, and its append, with its size, its beginning, its end and its log sequence.
+        self._plain: tuple[Sequence[Message], DecidedBatch] | None = None
+        self._plain_begun: tuple[Commit, int, int] | None = None
+        self._plain_append: tuple[Commit, int, int, int, int] | None = None
         self._update: UpdateSpans | None = None
         self._append: AppendSpan | None = None
         self._owes = False  # whether an update is due after the commit being appended
@@ -60,12 +65,14 @@ class ChangeSetSpans:
 
     def taken(self) -> None:
         """Note that the owner begins to read a batch of requests."""
-        self._taken_at, self._batch = time.time_ns(), None
+        self._taken_at, self._batch, self._plain, self._plain_append = time.time_ns(), None, None, None
 
     def decided(self, messages: Sequence[Message], batch: DecidedBatch) -> None:
         """Start the spans of a batch of requests that has been decided, but is not in the log yet. `messages` begins
         with the messages of the batch; further messages are ignored."""
-        self._batch = _Batch(self, messages, batch, self._taken_at or time.time_ns())
+        chosen = self.maker.chosen(messages, len(batch.answers))
+        self._batch = _Batch(self, messages, batch, chosen) if chosen else None
+        self._plain = None if chosen else (messages, batch)
 
     def headers_after(self, message: Message) -> dict[str, str]:
         """Return headers for messages that the request `message` causes: its reply, or a request of the server. They
@@ -79,7 +86,27 @@ class ChangeSetSpans:
         """Record the spans of the batch, whose answers have been sent. `commit` is the log sequence of the commit with
         its decisions. Return the time at which each recorded request was stored (Unix ns), and the id of its trace."""
         batch, self._batch = self._batch, None
+        if batch is None:
+            batch = self._slow_batch()
         return [] if batch is None else batch.record(commit)
+
+    def _slow_batch(self) -> "_Batch | None":
+        """Return the batch that has no recorded request if it was slow; otherwise None."""
+        plain, self._plain = self._plain, None
+        # The first message is the oldest: if it is not slow, none is.
+        if plain is None or not self.maker.is_slow(time.time_ns() - plain[0][0].timestamp_ns):
+            return None
+        batch = _Batch(self, *plain, ())
+        if self._plain_append is not None:
+            commit, size, *times = self._plain_append
+            batch.append = AppendSpan(self.maker, *self._commits, commit=commit, size=size, causes=())
+            batch.append.took_place(*times)
+        return batch
+
+    @property
+    def taken_at(self) -> int:
+        """The time at which the owner began to read the batch, in Unix ns."""
+        return self._taken_at or time.time_ns()
 
     # -- commits ---------------------------------------------------------------------------------------------------
 
@@ -89,12 +116,14 @@ class ChangeSetSpans:
         Return trace headers for the commit; empty unless a request or an update whose trace is recorded led to the
         commit.
         """
-        self._append, self._owes = None, commit.covers is not None
+        self._append, self._plain_begun, self._owes = None, None, commit.covers is not None
         cause: _Batch | UpdateSpans | None = None
         if commit.kind is Kind.DVU:
             cause = self._update
         elif commit.requests:  # other commits, for instance of attempts, are part of no trace
             cause = self._batch
+            if self._plain is not None:
+                self._plain_begun = commit, size, time.time_ns()
         if cause is None:
             return {}
         spans = cause.causes()
@@ -105,6 +134,10 @@ class ChangeSetSpans:
         """Note that the commit is in the log at position `sequence`."""
         append, self._append = self._append, None
         if append is None:
+            if self._plain_begun is not None:
+                self._plain_append = (*self._plain_begun, time.time_ns(), sequence)
+                if not self._owes:
+                    self._uncovered.clear()
             return
         append.landed(sequence)
         if self._update is not None and append is self._update.append:
@@ -155,17 +188,17 @@ class _Batch:
     __slots__ = ("_about", "_answers", "_began", "_decided", "_maker", "_messages", "_name", "append", "spans")
 
     def __init__(
-        self, change_set: ChangeSetSpans, messages: Sequence[Message], batch: DecidedBatch, began: int
+        self, change_set: ChangeSetSpans, messages: Sequence[Message], batch: DecidedBatch, chosen: Chosen
     ) -> None:
         self._maker = change_set.maker
         self._name, self._about = change_set.requests
-        self._began = began
+        self._began = change_set.taken_at
         self._messages = messages
         self._answers = batch.answers
         self._decided = batch.decisions
         self.append: AppendSpan | None = None
         self.spans: dict[int, Span] = {}
-        for at, sender in self._maker.chosen(messages[: len(batch.answers)]):
+        for at, sender in chosen:
             span = self._start(messages[at], batch.answers[at][0], sender)
             if is_sampled(span):
                 self.spans[messages[at].stream_sequence] = span
@@ -203,9 +236,6 @@ class _Batch:
         slow and has no trace."""
         now, append = time.time_ns(), self.append
         recorded: list[tuple[int, str]] = []
-        # The first message is the oldest: if it is not slow, none is.
-        if not self.spans and not self._maker.is_slow(now - self._messages[0].timestamp_ns):
-            return recorded
         if append is not None:
             append.record()
         for message, (decision, earlier) in zip(self._messages, self._answers, strict=False):
