@@ -62,8 +62,8 @@ def readable(checkpoint: CheckpointRef | None, begins_after: int, begin: int = 0
     """Return whether the log still has all commits that are needed to read the state after a commit that refers to
     `checkpoint`.
 
-    `begins_after` is the sequence before the oldest commit in the log, or 0 if the log was never purged. `begin` has
-    the same meaning as in `read_after`.
+    `begins_after` is the log sequence just before that of the oldest commit in the log, or 0 if the log was never
+    purged. `begin` has the same meaning as in `read_after`.
     """
     return read_after(checkpoint, begin) >= begins_after
 

@@ -46,8 +46,8 @@ def check_request_id(id_: object) -> RequestId:
 def sequence_id(sequence: int) -> RequestId:
     """Return the id under which the log records a request that has no readable id.
 
-    The id contains the sequence of the request in its stream. No sender can use this id, because @ is not allowed in
-    request ids.
+    The id contains `@` and the request's sequence in its stream. Request ids must not contain `@`, so no sender can use
+    this id.
     """
     return RequestId(f"@{sequence}")
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 class Limits:
     """The maximum sizes and counts in requests or commits."""
 
-    max_id_length: int = 512  # characters of the id of a value, the name of an input or the name of a function
+    max_id_length: int = 512  # maximum characters in a value's id, an input's name or a function's name
     max_depth: int = 64  # nested arrays and maps in a value
     max_value_bytes: int = 256 * 1024  # bytes of a value, encoded as CBOR or JSON
     max_updates: int = 100_000  # updates in a request

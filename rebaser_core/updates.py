@@ -265,7 +265,7 @@ def parse_recompute(raw: object, limits: Limits = DEFAULT_LIMITS) -> Recompute:
 
 def check_id(id_: object, limits: Limits = DEFAULT_LIMITS, what: str = "id") -> str:
     """Return `id_` unchanged. Raise `UnprocessableError` if it is not text of 1 to `max_id_length` printable
-    characters. `what` describes the text in the error message, for instance as "function"."""
+    characters. `what` is the term for the text in the error message, for example "function"."""
     if type(id_) is str and 0 < len(id_) <= limits.max_id_length and id_.isprintable():
         return id_
     if type(id_) is not str or not id_:

@@ -289,7 +289,7 @@ class Owner(Actor):
         if self._puller is not None:
             self._puller.wake()
         if commits.handed_over:  # the next owner loads the state, if there is anything to do
-            # Delete the decided request now; otherwise, the sweeper would wake another owner for it.
+            # Delete the request now that it has been decided; otherwise, the sweeper would wake another owner for it.
             await self._context.deleter.flush()
             self.post(Stop(Reason.HANDED_OVER))
             return Decided(owes=False, more=False)

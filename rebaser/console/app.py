@@ -149,7 +149,7 @@ def _acting(console: Console, action: Action) -> Any:
                 body = json.loads(await request.body())
             json.dumps(
                 body, ensure_ascii=False
-            ).encode()  # fails if a text is not valid Unicode: nothing could store it
+            ).encode()  # raises if a text is not valid Unicode, because such a text could not be stored
         except (ValueError, ClientDisconnect, RecursionError, TimeoutError):
             body = None
         if not isinstance(body, dict):

@@ -1,10 +1,10 @@
 """The safety rules for every request, before any route sees it.
 
-Invariants: only requests that name an accepted host are answered. Without a viewer whom `options.access` accepts, only
-what `is_open` names is answered: it tells nothing about the installation. The API does not answer pages of other sites.
-A request that changes something is accepted only if the console allows actions, and if a page of the console sent it.
-Every answer carries the headers below, so a browser runs no script but those of the console, and no other site can
-embed or read an answer.
+Invariants: only requests that name an accepted host are answered. Unless `options.access` accepts the viewer, only
+the paths that `is_open` accepts are served, and these reveal nothing about the installation. The API rejects requests
+from pages of other sites. A request that changes something is accepted only if the console allows actions and a page of
+the console sent the request. Every response carries the headers below, so that a browser runs only the console's own
+scripts, and other sites can neither embed nor read a response.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -41,7 +41,7 @@ ACTION_HEADER = "x-rebaser-action"
 OTHER_SITES = ("cross-site", "same-site")  # a page there cannot read an answer, but it could make the console work
 PROBES = ("/livez", "/readyz")
 LOGIN_PAGE, LOGIN, LOGOUT = "/login", "/api/v1/login", "/api/v1/logout"
-MAX_NEXT = 2000  # characters of the address to which a login leads
+MAX_NEXT = 2000  # maximum characters of the path to which a browser is redirected after the login
 VIEWER = "rebaser.viewer"  # where the scope of a request has its `Viewer`
 
 

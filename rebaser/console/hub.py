@@ -52,7 +52,7 @@ class Hub:
         self._wanted = anyio.Event()
         self._wanted_at = -IDLE
         self._sampled_at = 0.0
-        self.version = 0  # of what was seen, or of the reason why nothing was
+        self.version = 0  # incremented whenever `_seen` or `_problem` is set
         self.closing = anyio.Event()
         self.samples = Samples()
 

@@ -15,7 +15,7 @@ from rebaser.console.hub import Hub
 
 log = structlog.get_logger(__name__)
 
-BODY = 20.0  # seconds in which the token has to arrive
+BODY = 20.0  # seconds within which the token must arrive
 SESSION = "/api/v1/session"
 
 

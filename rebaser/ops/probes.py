@@ -13,7 +13,7 @@ from rebaser.snapshot import Snapshot
 
 Probe = Literal["livez", "readyz"]
 
-AWAY_INTERVALS = 2  # ping intervals without NATS after which a server is not ready
+AWAY_INTERVALS = 2  # a server counts as not ready after this number of ping intervals without NATS
 SILENT_WAITS = 5  # ack waits without a round of progress acks, after which a server counts as dead
 SILENT_MIN = 30.0  # seconds; a shorter silence never counts as a deadlock
 SPARK_READY = "ready"

@@ -120,7 +120,7 @@ class ChangeSetSpans:
         cause: _Batch | UpdateSpans | None = None
         if commit.kind is Kind.DVU:
             cause = self._update
-        elif commit.requests:  # other commits, for instance of attempts, are part of no trace
+        elif commit.requests:  # commits without requests, such as those that record attempts, belong to no trace
             cause = self._batch
             if self._plain is not None:
                 self._plain_begun = commit, size, time.time_ns()
@@ -155,9 +155,9 @@ class ChangeSetSpans:
         return self._update
 
     def update_planned(self, sequence: int) -> dict[str, str]:
-        """Note that the update was planned at log sequence `sequence`, and therefore covers all commits up to it.
+        """Record that the update was planned at log sequence `sequence`, and therefore covers all commits up to it.
 
-        Return the fields `trace_id` and `span_id` for the update's log events; empty unless the trace of one of these
+        Return the fields `trace_id` and `span_id` for the update's log events, or an empty map if no trace of these
         commits is recorded.
         """
         if self._update is None:

@@ -257,7 +257,7 @@ class BranchReader:
         )
 
     async def _branch(self, key: ChangeSetKey, at: At | None, target_at: At | None = None) -> tuple[BranchInfo, str]:
-        """Return the branch `key` as of the position `at`, and its target."""
+        """Return the branch `key` and its target, both as of the position `at`."""
         info = await self.one(key, at, target_at)
         name = f"{key.workspace}/{key.change_set}"
         if info is None:

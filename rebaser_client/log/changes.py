@@ -174,8 +174,8 @@ _Edits: TypeAlias = tuple[LogEntry, tuple[Decision, Authorship] | None, tuple[Sh
 
 
 class LogHistory:
-    """Reads the history of change sets. `commits` reads their commits, and `loader` returns the object that loads
-    states."""
+    """Reads the history of change sets. `commits` reads the commits of a change set, and `loader` is a function that
+    returns a `StateLoader`."""
 
     def __init__(self, commits: CommitReader, loader: Callable[[], Awaitable["StateLoader"]]) -> None:
         self._commits = commits

@@ -91,7 +91,7 @@ class BranchOperations(ReadOperations):
         info = await self.branch(workspace, change_set, at=created)
         if info is None:
             raise TransientError(
-                f"{key} was created in commit {created}, but its log was purged meanwhile; try again", code="purged"
+                f"{key} was created in commit {created}, but its log has since been purged; try again", code="purged"
             )
         return info
 

@@ -13,7 +13,7 @@ from rebaser_client.jetstream.errors import is_subject_full
 from rebaser_core.ids import ChangeSetKey
 
 RETRY_MIN, RETRY_MAX = 0.5, 30.0  # seconds, before jitter
-FORGET = 60.0  # seconds without a refusal, after which a queue counts as not full
+FORGET = 60.0  # a queue counts as no longer full after this number of seconds without a refusal
 MAX_KNOWN = 10_000  # maximum number of queues that are remembered
 
 

@@ -80,7 +80,7 @@ class Resender:
             self._group.start_soon(self._run)
 
     def remove(self, request: OutgoingRequest) -> None:
-        """Stop watching a request, because it was answered or its caller no longer waits."""
+        """Stop watching a request that was answered, or whose caller is no longer waiting."""
         queue = self._queues.get(request.key)
         if queue is not None and queue.stored_at.pop(request, None) is not None and not queue.stored_at:
             del self._queues[request.key]

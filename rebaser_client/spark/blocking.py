@@ -15,10 +15,10 @@ Args = TypeVarTuple("Args")
 
 
 class BlockingLogs:
-    """A connection for blocking calls of `Logs`. It is opened on creation, and stays open until `close`.
+    """A connection that makes blocking calls to `Logs`. It is opened on creation, and stays open until `close`.
 
-    The errors of `Logs` are raised without their causes, because Spark shows whole tracebacks, and error messages of
-    other libraries may contain secrets.
+    Errors from `Logs` are raised without their causes: Spark shows full tracebacks, which could reveal secrets in the
+    error messages of other libraries.
     """
 
     def __init__(self, options: SourceOptions) -> None:

@@ -180,7 +180,7 @@ class ChainReader:
         return kinds, bits, others
 
     def _templates(self, column: pa.DictionaryArray) -> NDArray[np.int32]:
-        """Return the index in `Columns.templates` for each definition in `column`, or -1 for a row without a
+        """Return, for each row of `column`, the index of its definition in `Columns.templates`, or -1 if the row has no
         definition."""
         columns, known = self._state.cells.columns, self._template_of
         indices = _filled(column.indices, -1, np.int64)

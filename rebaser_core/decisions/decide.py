@@ -345,8 +345,8 @@ class _PendingState:
         return self._cells.uses(function) or any(function in (None, derive.function) for derive in derives)
 
     def defined_after(self, at: int, request: QueuedRequest) -> list[str]:
-        """Return the ids of `request` that were, or may have been, defined or removed after log sequence `at` or by
-        this batch. If the change set did not exist at `at`, return all ids of the request."""
+        """Return the ids in `request` that may have been defined or removed after log sequence `at`, including by this
+        batch. If the change set did not exist at `at`, return all ids in the request."""
         self._catch_up()
         ids, moved = request.touched, request.moved
         if at < self._birth:

@@ -231,7 +231,7 @@ def _slots_full(facts: ChangeSetFacts, text: str) -> WaitReason:
 
 
 def _working(facts: ChangeSetFacts) -> WaitReason:
-    """Return the reason that is reported if there is work but no rule explains why it waits."""
+    """Return the reason that is reported if there is work, but no rule explains why the work is waiting."""
     return WaitReason(
         "working",
         f"{times(facts.queue.waiting, 'request')} in the queue"

@@ -33,7 +33,7 @@ ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class ValueInput:
-    """An input of a definition. `name` is the name of the input, and `id` is the id of a value, or a pattern.
+    """An input of a definition. `name` is the name of the input, and `id` is either the id of a value or a pattern.
 
     `value` is None if the input is a pattern, or if the value does not exist. `matches` is the number of values that
     match the pattern, or None if the input is not a pattern.

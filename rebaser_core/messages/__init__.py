@@ -1,5 +1,5 @@
-"""Encodes and decodes Rebaser's messages in all their versions: requests, replies, commits and progress, and the blobs
-of large messages.
+"""Encodes and decodes all versions of Rebaser's messages (requests, replies, commits and progress) and the blobs of
+large messages.
 
 Clients and servers call the functions below, which return only messages of the current version. A new version therefore
 needs only a body, an upgrade from the previous version, and golden files (`tests/wire`). This package imports

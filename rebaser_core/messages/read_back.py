@@ -163,7 +163,7 @@ def _same_authors(rows: Any, authors: tuple[Authorship, ...]) -> bool:
 
 
 def _same_updates(delta: Any, updates: Delta) -> bool:
-    """Return whether `delta` is the wire form of `updates`. Return false if any of them is not a `Set`."""
+    """Return whether `delta` is the wire form of `updates`. Return false if any update is not a `Set`."""
     if delta is None or not updates:
         return delta is None and not updates
     if type(delta) is not dict or len(delta) != 1:

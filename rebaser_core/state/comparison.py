@@ -24,9 +24,10 @@ def definitions_that_differ(
     """Yield, in several parts, the definitions in `target` that differ from those at the base of `branch`.
 
     Each part maps ids to definitions in the target; None means that the value does not exist in the target. `changes`
-    are the changes of the branch. Until the generator ends, the caller must not fold an edit into the branch, but may
-    fold computed values. Ids are processed in steps of `step` ids. Each step first compares the columns to skip equal
-    values without definitions, and then compares the remaining ids one by one.
+    contains the edits that were made on the branch. Until the generator ends, the caller must not fold an edit into the
+    branch, but may fold computed values. Ids are processed in steps of `step` ids. Each step first compares the
+    columns, which skips values without definitions that are equal in both states, and then compares the remaining ids
+    one by one.
     """
     cells, theirs = branch.cells, target.cells
 

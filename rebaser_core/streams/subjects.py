@@ -87,7 +87,8 @@ class Subjects:
         return f"{self.root}.servers.ping"
 
     def progress(self, workspace: str, change_set: str) -> str:
-        """Return the core NATS subject for the progress of an update of derived values. Either name may be `*`."""
+        """Return the core NATS subject on which the progress of an update of derived values is published. Each of the
+        two names may be the wildcard `*`."""
         return f"{self.root}.progress.{workspace}.{change_set}"
 
     def parse(self, subject: str) -> tuple[str, ChangeSetKey]:

@@ -273,7 +273,8 @@ class CommitLog:
             folded.set()
 
     def _hand_over(self, sequence: int, commit: Commit) -> None:
-        """Leave the change set to the next owner, which has to load the state, because the commit replaced it."""
+        """Hand the change set over to its next owner. The commit replaced the state, so the next owner has to load
+        it."""
         self.handed_over, self.left_debt = True, commit.debt > 0
         self.state = ChangeSetState()
         self.state.last, self.state.applied = sequence, commit.applied

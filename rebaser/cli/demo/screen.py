@@ -26,8 +26,8 @@ MAX_TEXT = 240  # maximum number of characters of a value
 class StepResult:
     """The result of one request.
 
-    `updates` is the number of its updates. `values` contains all values after the request. `applied` and `derived` are
-    the seconds until the request was applied, and until the derived values were up to date.
+    `updates` is the number of updates in the request. `values` contains all values after the request. `applied` is the
+    number of seconds until the request was applied, and `derived` until the derived values were up to date.
     """
 
     updates: int

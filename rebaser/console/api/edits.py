@@ -76,7 +76,8 @@ def update_of(body: Body, id_: str) -> Update:
 
 
 async def edit(console: Console, given: Given, body: Body) -> Answer:
-    """Define or remove one value; refused if it was defined again after the position that was shown."""
+    """Define or remove one value. The edit is refused if the value was redefined after the log position that the page
+    showed."""
     key, update, at = given.key, update_of(body, text_of(body, "id", MAX_ID)), position_of(body)
     client = await console.client()
     return _done(

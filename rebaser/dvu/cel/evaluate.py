@@ -111,7 +111,7 @@ def _check_growth(syntax: cel_syntax.Syntax, inputs: Mapping[str, Json], length:
         bound *= min(formulas.MAX_ITERATIONS, size if syntax.splits else size // 9)
     if bound > _MAX_BYTES:
         raise FormulaError(
-            f"with these inputs, the formula could build values of more than {_MAX_BYTES} bytes", faults.TOO_LARGE
+            f"with these inputs, the formula could produce a value of more than {_MAX_BYTES} bytes", faults.TOO_LARGE
         )
 
 

@@ -19,7 +19,7 @@ from rebaser_core.values import Json
 
 
 class SweepArrays(Protocol):
-    """The arrays of a packet that compiled code reads and writes. They are attributes of
+    """A packet's arrays, which compiled code reads and writes. They are attributes of
     `rebaser.dvu.worker.evaluator.Evaluator`."""
 
     packet: Packet

@@ -102,7 +102,7 @@ class FullGraphPlan:
     """The plan of an update that is computed as one packet. It has the same methods as a `PacketPlan`.
 
     If a worker reports that it does not have the structure, `next_wave` returns the packet again. The packet then
-    contains the structure, or says where to find it. `mark` is `_REACHED`, `_READ` or 0 for each slot of `layout`.
+    contains the structure, or says where to find it. `mark` holds `_REACHED`, `_READ` or 0 for each slot of `layout`.
     """
 
     def __init__(
@@ -142,8 +142,8 @@ class FullGraphPlan:
 
     @property
     def unsent_structure(self) -> Structure | None:
-        """The structure, if workers may not have it; None if they have it. The packet contains the structure unless
-        `mark_shared` is called before `next_wave`."""
+        """The structure if some workers might lack it; None if all workers have it. The packet contains the structure
+        unless `mark_shared` is called before `next_wave`."""
         return self._structure if self._delivery == _UNSENT else None
 
     @property

@@ -199,7 +199,7 @@ class Column(Sequence[Item]):
         numbers: Bits = row[f"{name}_bits"]
         if kinds.dtype != np.uint8 or numbers.dtype != np.int64:
             raise ValueError("kinds or numbers have the wrong type")
-        sent_kinds = kinds  # only one kind if all kinds are equal
+        sent_kinds = kinds  # a single item if all kinds are equal
         if len(kinds) != count:
             kinds = np.full(count, kinds, np.uint8)
         bits = spread_numbers(kinds, numbers)

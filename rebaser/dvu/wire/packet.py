@@ -216,7 +216,7 @@ class Results:
         _require(len(nodes) == count and (not count or [nodes[0], nodes[-1]] == [first, first + span - 1]))
         faults: list[NodeFault] = [raw if type(raw) is int else _own_fault(raw) for raw in meta["faults"]]
         values = Column.unpack("value", row, count)
-        kinds = row["value_kinds"]  # only one kind if all kinds are equal
+        kinds = row["value_kinds"]  # a single item if all kinds are equal
         _require(not count or bool(kinds.max() <= FAULT))
         _require((np.count_nonzero(values.kinds == FAULT) if faults or (kinds == FAULT).any() else 0) == len(faults))
         _require(_finite(values))

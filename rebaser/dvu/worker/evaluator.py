@@ -283,8 +283,8 @@ class Evaluator:
 
 
 def _starts(packet: Packet) -> Any:
-    """Return the index in `refs` at which the inputs of each node begin, followed by the end of the last inputs. Raise
-    `DvuError` if an input is out of range."""
+    """Return, for each node, the index in `refs` at which its inputs begin, followed by the index at which the last
+    node's inputs end. Raise `DvuError` if an input is out of range."""
     arity = np.array([template.arity for template in packet.templates], np.int64)
     starts = np.zeros(len(packet.template) + 1, np.int64)
     np.cumsum(arity[packet.template], out=starts[1:])

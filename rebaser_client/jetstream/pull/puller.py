@@ -112,7 +112,7 @@ class Puller:
 
     @property
     def outstanding(self) -> int:
-        """The number of messages (or bytes) that pulls have requested and the server has not delivered."""
+        """The number of messages (or bytes) that pulls have requested but the server has not yet delivered."""
         return self._state.outstanding
 
     @property

@@ -66,8 +66,8 @@ def reduce_any(op, given, start, end, refs, kinds, ints, floats, file_kinds, fil
 
 @compiled
 def _sum(start, end, refs, kinds, ints, floats, parts):
-    """Add all numbers among the inputs. Return the kind of the sum (-1 if Python has to compute it), how many numbers
-    there are, the sum if all are integers, and the sum if one is a double.
+    """Add all numbers among the inputs. Return a tuple of the kind of the sum (-1 if the caller must let Python compute
+    the sum), the number of numbers, the sum if all are integers, and the sum if at least one is a double.
 
     The sum of doubles is rounded only once, by Shewchuk's algorithm, as in `math.fsum`.
     """
