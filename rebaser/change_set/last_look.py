@@ -4,9 +4,9 @@ While the owner held the task, NATS refused every other task for this change set
 was refused in that time depends on this recheck: without it, no server would process that client's request.
 """
 
+from rebaser.change_set.branch_puller import BranchPuller
 from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.change_set.processor import Processor
-from rebaser.change_set.puller import BranchPuller
 from rebaser.runtime.context import Context
 
 

@@ -16,6 +16,7 @@ from anyio.abc import TaskGroup
 
 from rebaser.change_set.actor import Actor
 from rebaser.change_set.attempts.poison import PoisonDetector
+from rebaser.change_set.branch_puller import BranchPuller
 from rebaser.change_set.healing import heal
 from rebaser.change_set.last_look import work_left
 from rebaser.change_set.lease import Lease, Task, retry_delay
@@ -44,7 +45,6 @@ from rebaser.change_set.lifecycle import (
 from rebaser.change_set.log import checkpointer
 from rebaser.change_set.log.commit_log import CommitLog, open_log
 from rebaser.change_set.processor import PendingDeadLetter, Processor, QueueBlocked
-from rebaser.change_set.puller import BranchPuller
 from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.runtime.context import Context
 from rebaser.runtime.progress import Progress

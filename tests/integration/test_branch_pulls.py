@@ -9,10 +9,10 @@ import pytest
 
 from rebaser.change_set.attempts import counted_attempts
 from rebaser.change_set.attempts.poison import PoisonDetector
+from rebaser.change_set.branch_puller import LOOK_EVERY, RETRY, SETTLED_IN, BranchPuller
 from rebaser.change_set.last_look import work_left
 from rebaser.change_set.log.commit_log import CommitLog, open_log
 from rebaser.change_set.processor import Processor
-from rebaser.change_set.puller import LOOK_EVERY, RETRY, SETTLED_IN, BranchPuller
 from rebaser.runtime.context import Context
 from rebaser.settings import Settings
 from rebaser_client import Derive, RebaserClient, Set, Update
@@ -354,7 +354,7 @@ async def test_a_target_that_was_made_anew_is_not_read_again_until_it_changes(
     place: Place, events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, _, puller = await place.owner()
-    monkeypatch.setattr("rebaser.change_set.puller.read_theirs", moved)
+    monkeypatch.setattr("rebaser.change_set.branch_puller.read_theirs", moved)
     assert not await puller.pull()
     assert not await puller.pull()
     assert [one["code"] for one in events.named("branch_pull_refused")] == ["moved"]

@@ -5,7 +5,7 @@ from tests.simulation.bugs.bug import bug
 PROCESSOR = "rebaser.change_set.processor"
 DECIDE = "rebaser_core.decisions.decide"
 REPLAY = "rebaser_core.decisions.replay"
-PULLER = "rebaser.change_set.puller"
+BRANCH_PULLER = "rebaser.change_set.branch_puller"
 DRAFTS = "rebaser.change_set.log.commit_drafts"
 BRANCH = "rebaser_core.branches.branch"
 
@@ -168,7 +168,7 @@ BUGS = (
         "a pull comes in front of what is queued",
         "gentle",
         308,
-        PULLER,
+        BRANCH_PULLER,
         "        until = 0 if newest is None else newest.sequence\n",
         "        until = 0\n",
     ),
@@ -193,7 +193,7 @@ BUGS = (
         "a closed branch is brought up to date",
         "gentle",
         2,
-        PULLER,
+        BRANCH_PULLER,
         "return branch if follows and refuse_rebase(state) is None and not",
         "return branch if follows and not",
     ),
@@ -201,7 +201,7 @@ BUGS = (
         "a failed pull fails its owner",
         "gentle",
         118,
-        PULLER,
+        BRANCH_PULLER,
         "        except RebaserError as error:\n            self._failed(error)\n",
         "        except RebaserError:\n            raise\n",
     ),
@@ -212,6 +212,6 @@ BUGS = (
         PROCESSOR,
         "        if not theirs.fits(branch):\n",
         "        if False:\n",
-        (PULLER, "self._processor.rebasing or not", "not"),
+        (BRANCH_PULLER, "self._processor.rebasing or not", "not"),
     ),
 )
