@@ -18,7 +18,6 @@ from rebaser.change_set.actor import Actor
 from rebaser.change_set.attempts.poison import PoisonDetector
 from rebaser.change_set.branch_puller import BranchPuller
 from rebaser.change_set.healing import heal
-from rebaser.change_set.last_look import work_left
 from rebaser.change_set.lease import Lease, Task, retry_delay
 from rebaser.change_set.lifecycle import (
     Arrived,
@@ -45,6 +44,7 @@ from rebaser.change_set.lifecycle import (
 from rebaser.change_set.log import checkpointer
 from rebaser.change_set.log.commit_log import CommitLog, open_log
 from rebaser.change_set.processor import PendingDeadLetter, Processor, QueueBlocked
+from rebaser.change_set.recheck import recheck
 from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.runtime.context import Context
 from rebaser.runtime.progress import Progress
@@ -384,7 +384,7 @@ class Owner(Actor):
         left = True  # if the recheck fails, another owner has to look for work
         try:
             if self._commits is not None and self._processor is not None:
-                left = await work_left(self._context, self._commits, self._processor, self._puller)
+                left = await recheck(self._context, self._commits, self._processor, self._puller)
         except RebaserError as error:
             self.log.warning("recheck_failed", reason=error.message)
         finally:

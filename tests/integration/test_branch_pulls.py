@@ -10,9 +10,9 @@ import pytest
 from rebaser.change_set.attempts import counted_attempts
 from rebaser.change_set.attempts.poison import PoisonDetector
 from rebaser.change_set.branch_puller import LOOK_EVERY, RETRY, SETTLED_IN, BranchPuller
-from rebaser.change_set.last_look import work_left
 from rebaser.change_set.log.commit_log import CommitLog, open_log
 from rebaser.change_set.processor import Processor
+from rebaser.change_set.recheck import recheck
 from rebaser.runtime.context import Context
 from rebaser.settings import Settings
 from rebaser_client import Derive, RebaserClient, Set, Update
@@ -203,12 +203,12 @@ async def test_a_branch_that_was_closed_under_a_look_and_is_open_again_is_looked
         await anyio.wait_all_tasks_blocked()  # until the pull waits for the request
         await processor.process([message])
         puller.wake()
-    owed, left = [puller.owed], [await work_left(place.context, commits, processor, puller)]
+    owed, left = [puller.owed], [await recheck(place.context, commits, processor, puller)]
     await processor.process([await asked(place, client, opened)])
     puller.wake()
     owed.append(puller.owed)
     # So an owner that releases the branch has its task published again.
-    left.append(await work_left(place.context, commits, processor, puller))
+    left.append(await recheck(place.context, commits, processor, puller))
     with anyio.fail_after(60):
         await puller._wait()  # returns at once, because the clock stands still
     assert await puller.pull()

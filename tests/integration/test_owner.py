@@ -45,7 +45,7 @@ def no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_sweep")
-async def test_the_last_look_finds_the_very_next_request(
+async def test_the_recheck_finds_the_very_next_request(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The request came while the task was being given up, and its own task was refused."""
@@ -67,7 +67,7 @@ async def test_the_last_look_finds_the_very_next_request(
 
 
 @pytest.mark.usefixtures("no_sweep")
-async def test_a_last_look_that_fails_leaves_the_change_set_to_another_owner(
+async def test_a_recheck_that_fails_leaves_the_change_set_to_another_owner(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release, next_, left, looks = Lease.release, JetStream.next, [True], [True]
@@ -115,7 +115,7 @@ async def test_who_is_given_a_task_that_had_an_owner_knows_it(
 
 
 @pytest.mark.usefixtures("no_sweep")
-async def test_the_last_look_finds_a_commit_that_its_owner_has_not_read(
+async def test_the_recheck_finds_a_commit_that_its_owner_has_not_read(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An owner that had lost the task appended the commit after this owner had loaded the log. Its own task was
@@ -150,9 +150,7 @@ class FailsAtFirst(Engine):
 
 
 @pytest.mark.usefixtures("no_sweep")
-async def test_the_last_look_finds_debt(
-    js: JetStream, subjects: Subjects, client: RebaserClient, events: Events
-) -> None:
+async def test_the_recheck_finds_debt(js: JetStream, subjects: Subjects, client: RebaserClient, events: Events) -> None:
     """The debt is that of an owner that yields while its update waits to be retried."""
     engine = FailsAtFirst()
     async with serving(js, subjects, engine) as server:

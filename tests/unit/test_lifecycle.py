@@ -142,7 +142,7 @@ def test_a_job_that_runs_keeps_no_timer_going() -> None:
     assert run(JobStarted(), state=active())[0].next_tick(TIMING) is None
 
 
-def test_what_the_last_look_finds_gets_a_task() -> None:
+def test_what_the_recheck_finds_gets_a_task() -> None:
     _, effects = run((10, Tick()), Released(), Rechecked(work_left=True), state=active())
     assert effects[-1] == (Command.PUBLISH_TASK,)
 

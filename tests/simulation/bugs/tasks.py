@@ -58,15 +58,15 @@ BUGS = (
     bug("an update that failed is not tried again", "gentle", 9, LIFECYCLE, "return self.retry_at\n", "return None\n"),
     # -- tasks -----------------------------------------------------------------------------------------------------
     bug(
-        "no last look",
+        "no recheck",
         "gentle",
         3,
         OWNER,
-        "                left = await work_left(self._context, self._commits, self._processor, self._puller)\n",
+        "                left = await recheck(self._context, self._commits, self._processor, self._puller)\n",
         "                left = False\n",
     ),
     bug(
-        "the last look comes before the ack",
+        "the recheck comes before the ack",
         "gentle",
         3,
         LIFECYCLE,
@@ -74,7 +74,7 @@ BUGS = (
         "return replace(state, phase=Phase.DONE), ()",
     ),
     bug(
-        "the last look does not wait until the task is gone",
+        "the recheck does not wait until the task is gone",
         "gentle",
         3,
         LEASE,

@@ -10,7 +10,7 @@ from rebaser.change_set.processor import Processor
 from rebaser.runtime.context import Context
 
 
-async def work_left(context: Context, commits: CommitLog, processor: Processor, puller: BranchPuller | None) -> bool:
+async def recheck(context: Context, commits: CommitLog, processor: Processor, puller: BranchPuller | None) -> bool:
     """Return whether another owner is needed: for queued requests, an update, dead letters or a pull.
 
     Raise `RebaserError` if NATS does not answer.
