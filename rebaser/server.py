@@ -23,8 +23,8 @@ from rebaser.gc.schedule import CollectionSchedule
 from rebaser.owner_view import describe_owner, running_updates, take_census
 from rebaser.runtime.context import Context
 from rebaser.runtime.context_view import view_context
-from rebaser.runtime.garbage import FrozenGarbage
 from rebaser.runtime.progress import ProgressReporter
+from rebaser.runtime.python_gc import FrozenGarbage
 from rebaser.runtime.slots import SlotCount
 from rebaser.snapshot import Census, Snapshot, Stage
 from rebaser.sweeper.starting import make_sweeper

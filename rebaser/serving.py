@@ -12,7 +12,7 @@ from rebaser.embedded.spark import Jvm
 from rebaser.ops.port import ops_port
 from rebaser.pings import about_change_set, answer_pings, describe
 from rebaser.runtime.context import Context, open_context
-from rebaser.runtime.garbage import short_collections
+from rebaser.runtime.python_gc import short_collections
 from rebaser.runtime.watchdog import watched_loop
 from rebaser.server import Server
 from rebaser.settings import Settings

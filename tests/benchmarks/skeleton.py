@@ -24,7 +24,7 @@ from typing import Any
 import anyio
 import uvloop
 
-from rebaser.runtime.garbage import short_collections
+from rebaser.runtime.python_gc import short_collections
 from rebaser.runtime.request_deleter import RequestDeleter
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import Connection, JetStream, NoAnswerError, NoRespondersError

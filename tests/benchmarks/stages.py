@@ -42,7 +42,7 @@ from rebaser.change_set.owner import Owner
 from rebaser.change_set.readers.request_reader import RequestReader
 from rebaser.runtime.context import Context
 from rebaser.runtime.dead_letters import DeadLetterPublisher
-from rebaser.runtime.garbage import short_collections
+from rebaser.runtime.python_gc import short_collections
 from rebaser.runtime.request_deleter import RequestDeleter
 from rebaser.runtime.shared_info import SharedStreamInfo
 from rebaser.settings import Settings

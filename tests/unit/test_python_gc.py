@@ -4,7 +4,7 @@ due."""
 import gc
 import weakref
 
-from rebaser.runtime.garbage import COLLECT_WITH_FEW, COLLECT_WITH_MANY, FEW_OWNERS, FrozenGarbage, short_collections
+from rebaser.runtime.python_gc import COLLECT_WITH_FEW, COLLECT_WITH_MANY, FEW_OWNERS, FrozenGarbage, short_collections
 
 
 class Cycle:
