@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from rebaser.dvu.spark import engine as engine_module
-from rebaser.dvu.spark.engine import Engine, EngineSettings, _shares
+from rebaser.dvu.spark.engine import Engine, EngineSettings, _split_by_bytes
 from rebaser.dvu.spark.scheduler import MAX_LARGE_JOBS, EvaluateCall, Job
 from rebaser.dvu.spark.session import SessionError, WorkerDied
 from rebaser.dvu.spark.session_manager import ActiveSession
@@ -19,7 +19,7 @@ from tests.support.figures import figures, moved
 
 
 def test_a_call_is_cut_into_jobs_of_at_most_so_many_bytes() -> None:
-    parts = _shares([bytes(size) for size in (3, 3, 3, 9, 1, 4, 4, 1)], 8)
+    parts = _split_by_bytes([bytes(size) for size in (3, 3, 3, 9, 1, 4, 4, 1)], 8)
     assert [[len(packet) for packet in part] for part in parts] == [[3, 3], [3], [9], [1, 4], [4, 1]]
 
 

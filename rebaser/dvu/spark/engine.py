@@ -118,7 +118,7 @@ class Engine:
         run the same code as this server.
         """
         results: list[list[Encoded]] = []
-        for part in _shares(packets, self._settings.job_bytes):
+        for part in _split_by_bytes(packets, self._settings.job_bytes):
             if self._closing:
                 raise _stopping()
             call = EvaluateCall(part, label, timeout or self._settings.job_timeout, anyio.current_time())
@@ -332,7 +332,7 @@ def _stopping() -> DvuError:
     return DvuError("the server is stopping; another server will run the update", code="stopped")
 
 
-def _shares(packets: Sequence[bytes], max_bytes: int) -> list[list[bytes]]:
+def _split_by_bytes(packets: Sequence[bytes], max_bytes: int) -> list[list[bytes]]:
     """Divide `packets`, in order, into parts of at most `max_bytes` bytes. A larger packet is a part by itself."""
     parts: list[list[bytes]] = []
     room = -1
