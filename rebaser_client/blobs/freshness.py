@@ -26,7 +26,7 @@ class Freshness:
         return max(boot_time() - self._boot, time.time() - self._wall)
 
     @property
-    def lasts(self) -> bool:
+    def is_fresh(self) -> bool:
         """Whether a message may still refer to blobs that were stored after the stopwatch was started."""
         return self.age <= garbage.FRESH_FOR
 

@@ -186,7 +186,7 @@ class RequestSender:
     async def _renew(self, request: OutgoingRequest) -> None:
         """Store the blob with the updates again if it is old enough to be deleted, which happens if no message refers
         to it."""
-        if request.blob is not None and request.freshness is not None and not request.freshness.lasts:
+        if request.blob is not None and request.freshness is not None and not request.freshness.is_fresh:
             freshness = Freshness()
             await self._blobs.put(request.blob)
             request.freshness = freshness

@@ -23,6 +23,6 @@ def test_it_is_as_old_as_the_clock_says_that_went_on_longest(
     monkeypatch.setattr("rebaser_client.blobs.freshness.boot_time", lambda: now["boot"])
     monkeypatch.setattr(time, "time", lambda: now["wall"])
     freshness = Freshness()
-    assert (freshness.age, freshness.lasts) == (0.0, True)
+    assert (freshness.age, freshness.is_fresh) == (0.0, True)
     now = {"boot": 1000.0 + boot, "wall": 5000.0 + wall}
-    assert (freshness.age, freshness.lasts) == (age, age <= FRESH_FOR)
+    assert (freshness.age, freshness.is_fresh) == (age, age <= FRESH_FOR)

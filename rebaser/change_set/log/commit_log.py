@@ -301,7 +301,7 @@ class CommitLog:
 
         After that error, this owner or another one builds a new commit, and stores its blobs again.
         """
-        if encoded.freshness is None or encoded.freshness.lasts:
+        if encoded.freshness is None or encoded.freshness.is_fresh:
             return
         self.logger.warning("append_too_late", commit=encoded.commit.id, seconds=round(encoded.freshness.age, 1))
         if may_have_landed:

@@ -163,7 +163,7 @@ BUGS = (
         "garbage",
         2,
         COMMIT_LOG,
-        "        if encoded.freshness is None or encoded.freshness.lasts:",
+        "        if encoded.freshness is None or encoded.freshness.is_fresh:",
         "        if True:",
     ),
 )
