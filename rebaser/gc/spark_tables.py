@@ -150,7 +150,8 @@ async def own_spark(settings: Settings) -> AsyncIterator[str]:
             await run_interruptible(jvm.start, kill, seconds=START_TIMEOUT)
         except DeadlineExceeded:
             raise DvuError(f"the embedded Spark did not start within {START_TIMEOUT:g} s") from None
-        jvm.set_niceness(os.nice(NICENESS))  # not earlier, because a busy machine would not start it in time
+        with suppress(OSError):  # a sandbox may forbid it
+            jvm.set_niceness(os.nice(NICENESS))  # not earlier, because a busy machine would not start it in time
         yield jvm.url
     finally:
         await run_shielded(jvm.stop)

@@ -88,6 +88,7 @@ class ChangeSetSpans:
         batch, self._batch = self._batch, None
         if batch is None:
             batch = self._slow_batch()
+        self._plain_begun = self._plain_append = None  # they refer to the commit, which may be large
         return [] if batch is None else batch.record(commit)
 
     def _slow_batch(self) -> "_Batch | None":
