@@ -14,7 +14,12 @@ from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream
 from rebaser_core.streams.subjects import Subjects
 
-pytestmark = [pytest.mark.anyio, pytest.mark.spark, pytest.mark.usefixtures("topology")]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.spark,
+    pytest.mark.usefixtures("topology"),
+    pytest.mark.timeout(900),  # its Spark takes only what other tests leave of the processors
+]
 
 
 async def test_a_run_is_told_as_json_and_is_in_the_log(nats_url: str, js: JetStream, subjects: Subjects) -> None:
@@ -40,7 +45,7 @@ async def test_servers_on_the_same_machine_take_precedence(
     own, cpus = os.getpriority(os.PRIO_PROCESS, 0), len(os.sched_getaffinity(0))
     expected = min(own + NICENESS, 19)
     command = [sys.executable, "-m", "rebaser", "gc", "--nats", nats_url, "--prefix", subjects.prefix]
-    with anyio.fail_after(240):
+    with anyio.fail_after(600):
         async with await anyio.open_process(command) as program:
 
             def priorities() -> list[int]:
