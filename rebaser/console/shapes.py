@@ -199,8 +199,15 @@ def definition_object(definition: Update | None) -> dict[str, Any] | None:
     if isinstance(definition, Derive):
         found["function"] = definition.function
         found["isPlain"] = set(definition.params) <= {"expr"}  # the text shows all of its parameters
-        found["params"] = cut(json.dumps(_params(definition), ensure_ascii=False, indent=2), MAX_VALUE)
+        params = json.dumps(_params(definition), ensure_ascii=False, indent=2)
+        found["params"] = cut(params, MAX_VALUE)
         found["inputs"] = [_input(name, given) for name, given in list(definition.inputs.items())[:MAX_INPUTS]]
+        found["inputCount"] = len(definition.inputs)
+        found["isWhole"] = (  # otherwise, who edits it would delete the rest
+            len(params) <= MAX_VALUE
+            and len(definition.inputs) <= MAX_INPUTS
+            and all(one["count"] == len(one["sources"]) for one in found["inputs"])
+        )
     return found
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
+from rebaser.console.shapes import MAX_INPUTS
 from rebaser_client import Derive, RebaserClient, Set, Success
 from tests.support.browser import SIZES, Seen, browser, need_browser, opened
 from tests.support.web_console import WebConsole
@@ -49,6 +50,17 @@ async def test_pages_open_without_a_complaint_and_texts_stay_texts(
             assert wide <= 0, f"{path} is {wide} pixels wider than the window"
             assert await page.locator("main img").count() == 0
     assert seen.complaints == []
+
+
+async def test_a_definition_that_is_not_sent_in_full_cannot_be_edited(
+    running: Any, acting: WebConsole, client: RebaserClient, ws: str
+) -> None:
+    many = Derive("many", "sum", {f"i{number}": "price" for number in range(MAX_INPUTS + 1)})
+    await client.enqueue_updates_with_reply(ws, "main", [Set("price", 1), many])
+    async with opened(running) as page:
+        await page.goto(f"{acting.url}/change-sets/{ws}/main/value?id=many")
+        await page.wait_for_selector("text=(101 inputs) is too large to be edited here")
+        assert await page.get_by_text("Edit this value").count() == 0
 
 
 async def test_an_error_is_fixed_on_a_branch_reviewed_and_applied(

@@ -107,6 +107,13 @@ async def test_somebody_tries_it_in_a_browser(playing: WebConsole, ws: str) -> N
                 assert await barriers(page, script) == []
                 await page.fill("[name=workspace]", ws)
                 await page.get_by_role("button", name="price = 9.5").click()
+                await page.fill("[name=text]", "nonsense")
+                await page.select_option("[name=kind]", "remove")
+                await page.get_by_role("button", name="price = 9.5").click()
+                assert await page.input_value("[name=text]") == "9.5", "also if it was chosen before"
+                assert await page.input_value("[name=kind]") == "value"
+                assert await page.input_value("[name=workspace]") == ws
+                assert await page.get_by_text("Send overwrites").count() == 1
                 await page.get_by_role("button", name="Send").click()
                 await page.wait_for_selector("text=up to date")
                 await page.get_by_role("button", name="gross =").click()

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser.console.hiding import show_values
-from rebaser.console.shapes import cut, json_start
+from rebaser.console.shapes import MAX_INPUTS, MAX_VALUE, cut, definition_object, json_start
+from rebaser_core.updates import Derive
 
 TREES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -35,3 +36,18 @@ def test_the_rest_of_a_large_value_is_not_encoded() -> None:
             pytest.fail("it went on")
 
     assert json_start(Numbers([1]), 20) == cut(json.dumps(list(range(100))), 20)
+
+
+@pytest.mark.parametrize(
+    ("definition", "whole"),
+    [
+        (Derive("a", "sum", {f"i{number}": "x" for number in range(MAX_INPUTS)}), True),
+        (Derive("a", "sum", {f"i{number}": "x" for number in range(MAX_INPUTS + 1)}), False),
+        (Derive("a", "sum", {"i": [f"x{number}" for number in range(MAX_INPUTS + 1)]}), False),
+        (Derive("a", "sum", {"i": "x"}, {"text": "y" * MAX_VALUE}), False),
+    ],
+)
+def test_it_is_told_whether_a_definition_is_sent_in_full(definition: Derive, whole: bool) -> None:
+    found = definition_object(definition)
+    assert found is not None
+    assert (found["isWhole"], found["inputCount"]) == (whole, len(definition.inputs))

@@ -60,7 +60,8 @@ def _input(loaded: BrowsedState | None, name: str, one: object) -> Answer:
 
 
 async def send(console: Console, _: Given, body: Mapping[str, Any]) -> Answer:
-    """Send one edit; return its commit, and the milliseconds until it was applied."""
+    """Send one edit; return its commit, and the milliseconds until it was applied. It overwrites whatever the value is
+    by then, as the page says: the page shows no value that somebody could rely on."""
     play = playground_of(console)
     key = ChangeSetKey.of(text_of(body, "workspace", 64), text_of(body, "changeSet", 64))
     id_ = text_of(body, "id", MAX_ID)

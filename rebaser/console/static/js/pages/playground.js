@@ -71,27 +71,33 @@ export const page = {
   title: () => "Playground",
   sources: () => ({}),
   view(at, _, tools) {
-    const { start = EXAMPLES[2], checked, busy } = tools.state;
+    const { start = EXAMPLES[2], filled = 0, checked, busy } = tools.state;
     const [id, kind, text] = start;
     const typed = (event) => check(tools, event.target.form);
-    const fill = (example) => tools.set({ start: [...example], checked: null });
+    const fill = (example) => {
+      clearTimeout(timer);
+      asked += 1; // a check of what was typed before is not for the example
+      tools.set({ start: example, filled: filled + 1, checked: null });
+    };
+    const anew = (name, one) => keyed(`${name} ${filled}`, one); // a new field for each fill: the viewer may have changed it
     return html`<div class="page-head"><h1 tabindex="-1">Playground</h1><span class="dim">try an edit, and watch it arrive</span></div>
       <p class="dim">An example, in three steps: ${EXAMPLES.map((one) => keyed(one[0], html`<button type="button" class="button" @click=${() => fill(one)}>${one[0]} = ${one[2]}</button>`))}</p>
       <section class="panel" @input=${typed}>
         ${form({
           label: "An edit",
           fields: [
-            html`${field("workspace", "Workspace", { value: PLACE.workspace, most: 64, required: true })}`,
-            html`${field("changeSet", "Change set", { value: PLACE.changeSet, most: 64, required: true })}`,
-            html`${field("id", "Id", { value: id, required: true })}`,
-            html`${choice("kind", "becomes", KINDS.map(([value, word]) => [value, word, value === kind]))}`,
-            html`<label class="labelled wide"><span>Formula or value</span><input class="field mono" name="text" .value=${text} maxlength="4000" autocomplete="off" spellcheck="false"></label>`,
-          ].map((one, index) => keyed(index, one)),
+            keyed("workspace", field("workspace", "Workspace", { value: PLACE.workspace, most: 64, required: true })),
+            keyed("changeSet", field("changeSet", "Change set", { value: PLACE.changeSet, most: 64, required: true })),
+            anew("id", field("id", "Id", { value: id, required: true })),
+            anew("kind", choice("kind", "becomes", KINDS.map(([value, word]) => [value, word, value === kind]))),
+            anew("text", html`<label class="labelled wide"><span>Formula or value</span><input class="field mono" name="text" .value=${text} maxlength="4000" autocomplete="off" spellcheck="false"></label>`),
+          ],
           button: "Send",
           submit: (data) => send(tools, data),
           disabled: Boolean(busy),
         })}
         ${checkLine(checked)}
+        <p class="dim">Send overwrites what the value is by then, also if somebody else edited it meanwhile. The page of a value refuses that.</p>
       </section>
       ${outcome(tools, "send")}${derivedLine(tools.state)}
       <section class="panel"><h2>The graph of the demo</h2>

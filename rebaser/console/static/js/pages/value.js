@@ -103,11 +103,10 @@ function sources(input) {
   return input.single ? all[0] : all;
 }
 
-const isWhole = (value) => value.definition?.op !== "derive" || value.definition.inputs.every((input) => input.count === input.sources.length);
-
 function editor(at, head, value, tools) {
-  if (!head.actions || head.status !== "open" || !isWhole(value)) return null;
+  if (!head.actions || head.status !== "open") return null;
   const derives = value.definition?.op === "derive";
+  if (derives && !value.definition.isWhole) return html`<p class="dim">Its definition (${plural(value.definition.inputCount, "input", "inputs")}) is too large to be edited here. Use <span class="mono">rebaser enqueue --file</span>.</p>`;
   // What somebody edits is what was shown when the form got the focus: a newer value must not slip under it.
   const begun = tools.state.begun ?? { at: value.position, text: startOf(value) };
   const submit = async (data) => {
