@@ -28,7 +28,7 @@ from rebaser.console.api import (
     updates,
     values,
 )
-from rebaser.console.downloads import Downloads
+from rebaser.console.downloads import Downloads, response
 from rebaser.console.files import StaticFile, tag_of
 from rebaser.console.guard import VIEWER, Guard
 from rebaser.console.login import login_routes
@@ -107,14 +107,24 @@ def _reading(console: Console, resource: Resource) -> Any:
 
 
 def _downloading(console: Console, download: Download, running: Downloads) -> Any:
-    async def answer(request: Any) -> Any:
-        if running.is_full:
-            return JSONResponse({"error": {"code": "too_many", "message": "too many downloads run; try again"}}, 503)
+    async def read(request: Any) -> Any:
         try:
             document = await _while_wanted(request, download.read(console, _given(request)))
         except RebaserError as error:
             return _refusal(error)
-        return Response(status_code=503) if document is None else running.answer(document)
+        return Response(status_code=503) if document is None else response(document)
+
+    async def answer(request: Any) -> Any:
+        async def respond(scope: Any, receive: Any, send: Any) -> None:
+            if running.is_full:
+                too_many = {"error": {"code": "too_many", "message": "too many downloads run; try again"}}
+                await JSONResponse(too_many, 503)(scope, receive, send)
+                return
+            with running.slot():
+                found = await read(request)
+                await found(scope, receive, send)
+
+        return respond
 
     return answer
 

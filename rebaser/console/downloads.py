@@ -8,8 +8,8 @@ spreadsheet.
 import csv
 import io
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -41,22 +41,30 @@ class Downloads:
     def is_full(self) -> bool:
         return self._open >= MAX_DOWNLOADS
 
-    def answer(self, document: Document) -> Any:
-        """Return the response that sends `document`."""
-        headers = {"content-disposition": f'attachment; filename="{safe_name(document.name)}"'}
-        return StreamingResponse(self._sent(document), media_type=document.media_type, headers=headers)
-
-    async def _sent(self, document: Document) -> AsyncIterator[bytes]:
+    @contextmanager
+    def slot(self) -> Iterator[None]:
+        """Count a download: from before its document is read, which may take much memory, until it was sent."""
         self._open += 1
         try:
-            async with aclosing(document.parts) as parts:  # type: ignore[type-var]
-                async for part in parts:
-                    yield part
-        except Exception as error:  # the answer has begun: it ends without its last part, so a browser sees it failed
-            log.exception("http_failed", path=document.name, exc_info=error)
-            raise
+            yield
         finally:
             self._open -= 1
+
+
+def response(document: Document) -> Any:
+    """Return the response that sends `document`."""
+    headers = {"content-disposition": f'attachment; filename="{safe_name(document.name)}"'}
+    return StreamingResponse(_sent(document), media_type=document.media_type, headers=headers)
+
+
+async def _sent(document: Document) -> AsyncIterator[bytes]:
+    try:
+        async with aclosing(document.parts) as parts:  # type: ignore[type-var]
+            async for part in parts:
+                yield part
+    except Exception as error:  # the answer has begun: it ends without its last part, so a browser sees it failed
+        log.exception("http_failed", path=document.name, exc_info=error)
+        raise
 
 
 def safe_name(name: str) -> str:

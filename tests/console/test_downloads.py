@@ -5,17 +5,18 @@ import csv
 import io
 import json
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
+from starlette.requests import Request
 
-from rebaser.console import downloads
+from rebaser.console import app, downloads
 from rebaser.console.downloads import csv_lines, definitions, safe_name
 from rebaser.console.hiding import show_values
-from rebaser.console.resources import Document
+from rebaser.console.resources import Console, Document, Download, Given
 from rebaser.console.states import BrowsedState
-from rebaser_client import Derive, RebaserClient, Set
+from rebaser_client import Derive, RebaserClient, Set, UnprocessableError
 from rebaser_core.updates import parse_update
 from tests.conftest import Events
 from tests.support.browser import browser, need_browser, opened
@@ -133,19 +134,62 @@ async def test_a_download_that_fails_ends_early_and_makes_room(events: Events) -
         yield b"one"
         raise ValueError("broken")
 
+    async def read(_: Console, __: Given) -> Document:
+        return Document("x.csv", "text/csv", parts())
+
     running, sent = downloads.Downloads(), list[Any]()
+    with pytest.raises(Exception):  # noqa: B017, PT011 - uvicorn ends the connection after any
+        await downloading(running, read, sent)
+    assert [message.get("more_body") for message in sent] == [None, True], "the end is missing"
+    assert (running._open, len(events.named("http_failed"))) == (0, 1)
+
+
+async def downloading(
+    running: downloads.Downloads, read: Any, sent: list[Any], gone: anyio.Event | None = None
+) -> None:
+    """Answer a request for what `read` returns, whose client disconnects when `gone` is set."""
 
     async def send(message: Any) -> None:
         sent.append(message)
 
     async def receive() -> Any:
-        await anyio.sleep_forever()
+        await (gone or anyio.Event()).wait()
+        return {"type": "http.disconnect"}
 
-    response = running.answer(Document("x.csv", "text/csv", parts()))
-    with pytest.raises(Exception):  # noqa: B017, PT011 - uvicorn ends the connection after any
-        await response({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
-    assert [message.get("more_body") for message in sent] == [None, True], "the end is missing"
-    assert (running._open, len(events.named("http_failed"))) == (0, 1)
+    scope = {"type": "http", "asgi": {"spec_version": "2.3"}, "method": "GET", "path": "/x", "headers": []}
+    request = Request({**scope, "path_params": {}, "query_string": b""}, receive)
+    respond = await app._downloading(cast("Console", None), Download("/x", read), running)(request)
+    await respond(request.scope, receive, send)
+
+
+async def test_a_download_counts_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(downloads, "MAX_DOWNLOADS", 2)
+    gone, read_on = anyio.Event(), anyio.Event()
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield b"all"
+
+    async def read(_: Console, __: Given) -> Document:
+        await read_on.wait()
+        return Document("x.csv", "text/csv", parts())
+
+    async def broken(_: Console, __: Given) -> Document:
+        raise UnprocessableError("no", code="no_such_change_set")
+
+    running, first, second, refused, failed = downloads.Downloads(), *(list[Any]() for _ in range(4))
+    async with anyio.create_task_group() as group:
+        group.start_soon(downloading, running, read, first, gone)
+        group.start_soon(downloading, running, read, second)
+        await anyio.wait_all_tasks_blocked()
+        await downloading(running, read, refused)
+        assert [message.get("status") for message in refused] == [503, None]
+        gone.set()
+        await anyio.wait_all_tasks_blocked()
+        assert (running._open, first[0]["status"]) == (1, 503), "who goes away makes room"
+        await downloading(running, broken, failed)
+        assert (running._open, failed[0]["status"]) == (1, 404)
+        read_on.set()
+    assert (running._open, second[0]["status"], second[1]["body"]) == (0, 200, b"all")
 
 
 async def test_a_browser_downloads_what_its_page_shows(
