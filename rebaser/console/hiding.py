@@ -4,7 +4,8 @@ Invariants: values, parameters of functions, and texts that may quote values rea
 which asks this module for each of them. Values are hidden unless the request says that they are shown; so code that
 runs outside of a request, and forgets about it, shows nothing.
 
-A number, a truth value and null have no size: the length of a number is a part of it.
+A number, a truth value and null have no size: the length of a number is a part of it. So messages and formulas, which
+may quote one, have no size either, and that of a dead letter is rounded up.
 """
 
 from collections.abc import Mapping
@@ -44,8 +45,13 @@ def kind_of(value: object) -> str:
 
 
 def told(text: str) -> str:
-    """Return a text that may quote values, or only its size."""
-    return text if not text or values_shown() else f"(hidden: {_sized('text', len(text), 'character')})"
+    """Return a text that may quote values, or only that there is one."""
+    return text if not text or values_shown() else "(hidden)"
+
+
+def size_told(size: int) -> int:
+    """Return the number of bytes of what contains values; if they are hidden, rounded up to 1 KiB."""
+    return size if values_shown() else -(-size // 1024) * 1024
 
 
 def told_start(text: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from rebaser.console.hiding import kind_of, need_values, told, values_shown
+from rebaser.console.hiding import kind_of, need_values, size_told, told, values_shown
 from rebaser_client.admin.fleet import ActiveChangeSet
 from rebaser_client.admin.servers import ServerInfo
 from rebaser_client.admin.stream_usage import StreamStatus
@@ -155,9 +155,9 @@ def text_start(text: str, length: int) -> dict[str, Any]:
 
 def payload_object(request: object, size: int) -> dict[str, Any]:
     """Return the text of what a client sent: JSON, or bytes that could not be read. If values are hidden, it is empty,
-    and `size` is the number of bytes."""
+    and its length is that of its `size` bytes, rounded up."""
     if not values_shown():
-        return text_start("", size)
+        return text_start("", size_told(size))
     if isinstance(request, bytes):
         return text_start(repr(request[: MAX_VALUE + 1])[2:-1], size)
     text = json_lines(request)
@@ -213,7 +213,9 @@ def definition_object(definition: Update | None) -> dict[str, Any] | None:
 
 def _params(definition: Derive) -> dict[str, Any]:
     """Return the parameters of a function, or only their kinds: a formula contains values, too."""
-    return {name: one if values_shown() else kind_of(one) for name, one in definition.params.items()}
+    if values_shown():
+        return dict(definition.params)
+    return {name: "formula" if name == "expr" else kind_of(one) for name, one in definition.params.items()}
 
 
 def _input(name: str, given: Any) -> dict[str, Any]:

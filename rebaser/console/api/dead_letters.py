@@ -76,7 +76,7 @@ async def read_one(console: Console, given: Given) -> Answer:
 async def _request(box: DeadLetterBox, letter: DeadLetter) -> Answer:
     """Return the text of the request, the number of its bytes, and why it cannot be read, if it cannot."""
     if not values_shown():
-        return {"problem": "values are hidden", "payload": text_start("", letter.size)}
+        return {"problem": "values are hidden", "payload": payload_object(b"", letter.size)}
     try:
         payload = await box.payload(letter, max_bytes=MAX_DECODED) or b""
     except RebaserError as error:  # the blob is gone, which may be why it died, or it is too large
