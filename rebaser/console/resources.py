@@ -104,12 +104,14 @@ Act: TypeAlias = Callable[[Console, Given, Mapping[str, Any]], Awaitable[Answer]
 class Resource:
     """Something that can be read at `path`, which may have places such as `{workspace}`.
 
-    If it is `live`, the live stream sends it again whenever it changes.
+    If it is `live`, the live stream sends it again whenever it changes. `read` gets only the parameters named in
+    `query`, because its answers are kept: other parameters would fill the memory with equal ones.
     """
 
     path: str
     read: Read
     live: bool = False
+    query: tuple[str, ...] = ()  # of a live resource
 
     def match(self, path: str) -> dict[str, str] | None:
         """Return the parameters in `path`; None if it is another path."""
@@ -123,6 +125,7 @@ class Resource:
 
         if not self.live:
             return await read()
+        given = Given(given.path, {name: text for name, text in given.query.items() if name in self.query})
         asked = frozenset(given.path.items()), frozenset(given.query.items())
         key = ("body", self.path, *asked, console.hub.version)
         return await console.kept.get(key, read, lambda body: len(body) + KEY_BYTES, seconds=LIVE_KEPT)

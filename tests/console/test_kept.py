@@ -1,6 +1,7 @@
 """What several viewers ask for is computed once, and kept within bounds."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -8,9 +9,14 @@ import anyio
 import pytest
 
 from rebaser.console import kept
+from rebaser.console.app import RESOURCES
+from rebaser.console.hub import Seen
 from rebaser.console.kept import Kept
+from rebaser.console.options import ConsoleOptions
 from rebaser.console.resources import Answer, Console, Given, Resource
-from rebaser_client import RebaserClient, Set
+from rebaser.console.samples import Samples
+from rebaser_client import RebaserClient, Set, UnprocessableError
+from rebaser_client.admin.fleet import FleetView
 from rebaser_client.log.branches import BranchDiff
 from tests.support.web_console import WebConsole
 
@@ -118,7 +124,7 @@ async def test_all_who_look_at_the_same_share_an_answer_for_each_look() -> None:
 
     hub = SimpleNamespace(version=1)
     console = Console(cast("Any", hub), cast("Any", None), "0")
-    live, still = Resource("/x", read, live=True), Resource("/y", read)
+    live, still = Resource("/x", read, live=True, query=("q",)), Resource("/y", read)
     bodies = [await live.body(console, Given(query={"q": "a"})) for _ in range(3)]
     assert bodies == [b'{"q":"a","times":1}'] * 3
     assert await live.body(console, Given(query={"q": "b"})) == b'{"q":"b","times":2}'
@@ -128,6 +134,43 @@ async def test_all_who_look_at_the_same_share_an_answer_for_each_look() -> None:
         b'{"q":"a","times":4}',
         b'{"q":"a","times":5}',
     ]
+
+
+@pytest.mark.parametrize("resource", [one for one in RESOURCES if one.live], ids=lambda one: one.path)
+async def test_a_live_resource_names_the_parameters_that_it_reads(resource: Resource) -> None:
+    asked = set[str]()
+
+    class Recorded(dict[str, str]):
+        def get(self, name: str, default: Any = None) -> Any:
+            asked.add(name)
+            return default
+
+    class Hub:
+        async def seen(self) -> Any:
+            return Seen(FleetView(1.0, 0.0, [], [], 0), (), ())
+
+        samples = Samples()
+
+    console = Console(cast("Any", Hub()), ConsoleOptions(frozenset()), "0")
+    with suppress(UnprocessableError):  # no such change set
+        await resource.read(console, Given({"workspace": "ws", "changeSet": "main"}, Recorded()))
+    assert asked == set(resource.query)
+
+
+async def test_parameters_that_nothing_reads_make_no_other_answer() -> None:
+    times = 0
+
+    async def read(_: Console, given: Given) -> Answer:
+        nonlocal times
+        times += 1
+        return dict(given.query)
+
+    console = Console(cast("Any", SimpleNamespace(version=1)), cast("Any", None), "0")
+    resource = Resource("/x", read, live=True, query=("q",))
+    for number in range(5):
+        junk = {f"{number}-{place}": "x" * 100 for place in range(100)}
+        assert await resource.body(console, Given(query={"q": "a", **junk})) == b'{"q":"a"}'
+    assert times == 1
 
 
 async def test_changes_of_a_branch_are_computed_once_for_each_position(

@@ -144,7 +144,7 @@ async def read_conflicts(console: Console, given: Given) -> Answer:
 
 
 RESOURCES = (
-    Resource("/branches", read, live=True),
+    Resource("/branches", read, live=True, query=("q", "state", "sort", "offset", "limit")),
     Resource(base_path("/changes"), read_changes),
     Resource(base_path("/conflicts"), read_conflicts),
 )

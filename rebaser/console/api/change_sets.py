@@ -145,4 +145,4 @@ def row_object(one: ListedChangeSet) -> Answer:
     return found if one.info is None else found | branch_object(one.info)
 
 
-RESOURCES = (Resource("/change-sets", read, live=True),)
+RESOURCES = (Resource("/change-sets", read, live=True, query=("q", "state", "sort", "offset", "limit")),)

@@ -81,4 +81,4 @@ def _series(kept: Samples, span: str, now: float) -> Answer:
     }
 
 
-RESOURCES = (Resource("/overview", read, live=True),)
+RESOURCES = (Resource("/overview", read, live=True, query=("span",)),)

@@ -190,7 +190,7 @@ def _seconds(then: datetime, now: datetime) -> float:
 
 
 RESOURCES = (
-    Resource("/dvu", read, live=True),
+    Resource("/dvu", read, live=True, query=("q", "state", "offset", "limit")),
     Resource("/dvu/reasons", read_reasons),
     Resource(base_path("/updates"), read_updates),
 )
