@@ -71,6 +71,7 @@ class Hub:
                     self._problem = ""
                     self.tell()
                     while True:
+                        self._seen = None  # it would be old when somebody looks again
                         await self._until_wanted()
                         await self._watch(self._client)
             except RebaserError as error:
@@ -119,7 +120,6 @@ class Hub:
         self._wanted = anyio.Event()
 
     async def _watch(self, client: RebaserClient) -> None:
-        self._seen = None  # it may be old
         streams: Sequence[StreamStatus] = ()
         streams_at = -STREAMS_EVERY
         async with client.fleet() as fleet:

@@ -136,3 +136,31 @@ async def test_a_failure_that_nobody_expected_does_not_end_the_watch(
             await connected.wait()
         group.cancel_scope.cancel()
     assert len(events.named("console_failed")) == 1
+
+
+async def test_what_a_watch_saw_is_forgotten_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    watches, ends = 0, [anyio.Event(), anyio.Event()]
+
+    async def watch(self: Hub, _: RebaserClient) -> None:
+        nonlocal watches
+        watches += 1
+        self._seen = cast("Any", watches)
+        self.tell()
+        await ends[watches - 1].wait()
+
+    monkeypatch.setattr(Hub, "_watch", watch)
+
+    @asynccontextmanager
+    async def connect() -> AsyncIterator[RebaserClient]:
+        yield cast("RebaserClient", object())
+
+    hub = Hub(connect)
+    async with anyio.create_task_group() as group:
+        group.start_soon(hub.run)
+        with anyio.fail_after(60):
+            first: object = await hub.seen()
+            ends[0].set()
+            await anyio.wait_all_tasks_blocked()
+            second: object = await hub.seen()
+        group.cancel_scope.cancel()
+    assert [first, second] == [1, 2]
