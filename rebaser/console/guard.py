@@ -125,7 +125,8 @@ def _texts(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def _with_headers(given: Iterable[tuple[bytes, bytes]], path: str) -> list[tuple[bytes, bytes]]:
-    added = HEADERS | ({"cache-control": "no-store"} if path.startswith("/api/") else {})
+    # A page, too, is not stored: after a logout, Back would show it with all that it showed.
+    added = HEADERS | ({} if path.startswith("/static/") else {"cache-control": "no-store"})
     names = {name.encode() for name in added}
     kept = [(name, value) for name, value in given if name.lower() not in names]
     return kept + [(name.encode(), value.encode()) for name, value in added.items()]

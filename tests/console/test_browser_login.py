@@ -76,6 +76,32 @@ async def test_a_page_whose_session_ends_leads_to_the_login(
         await page.wait_for_url(f"{locked.url}/login?next=**")
 
 
+@pytest.mark.parametrize(
+    "event",
+    [
+        "document.dispatchEvent(new Event('visibilitychange'))",
+        "window.dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))",
+    ],
+)
+async def test_a_page_without_a_stream_is_not_shown_again_after_the_logout(
+    running: Any, locked: WebConsole, event: str
+) -> None:
+    compare = f"{locked.url}/compare?workspace=none&a=main&b=draft"
+    async with opened(running) as page:
+        await page.goto(compare)
+        await page.keyboard.type(f"{TOKEN}\n")
+        await page.wait_for_url(compare)
+        await page.wait_for_selector("h1")
+        await page.evaluate(event)
+        other = await page.context.new_page()
+        await other.goto(f"{locked.url}/branches")
+        assert page.url == compare, "as long as the session lasts, it stays"
+        await other.get_by_role("button", name="Log out").click()
+        await other.wait_for_url(f"{locked.url}/login")
+        await page.evaluate(event)
+        await page.wait_for_url(f"{locked.url}/login?next=**")
+
+
 async def test_no_address_leads_to_another_site(running: Any, locked: WebConsole) -> None:
     async with opened(running) as page:
         await page.goto(f"{locked.url}/login")

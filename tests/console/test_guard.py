@@ -86,7 +86,7 @@ def test_an_address_that_others_can_reach_needs_a_word() -> None:
 async def test_each_answer_has_the_headers(console: WebConsole, path: str) -> None:
     reply = await console.ask(path)
     assert {name: reply.headers.get(name) for name in HEADERS} == HEADERS
-    assert ("no-store" in reply.headers.get("cache-control", "")) == path.startswith("/api/")
+    assert ("no-store" in reply.headers.get("cache-control", "")) != path.startswith("/static/")
     assert "server" not in reply.headers
 
 

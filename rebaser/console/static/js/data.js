@@ -55,6 +55,16 @@ function toLogin() {
   window.location.replace(`/login?next=${encodeURIComponent(pathname + search)}`);
 }
 
+// A page without a live stream does not notice that its session ended, and the browser may bring back one that was left.
+const SESSION_EVERY = 60000; // milliseconds between two checks of the session
+const checkSession = () => document.hidden || get("/session").catch(() => {}); // what fails otherwise is told elsewhere
+
+if (globalThis.document?.documentElement.dataset.auth === "token") {
+  document.addEventListener("visibilitychange", checkSession);
+  window.addEventListener("pageshow", (event) => event.persisted && checkSession());
+  setInterval(checkSession, SESSION_EVERY);
+}
+
 export async function logout() {
   await act("/logout", {});
   window.location.replace("/login");
