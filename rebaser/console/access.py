@@ -159,6 +159,11 @@ class TokenAccess:
             raise Refused(401, "login_needed", "log in first: this console needs its token")
         return found
 
+    def check_tries(self, peer: str) -> None:
+        """Raise `Refused` if too many wrong tokens came, from this address or in all."""
+        if wait := self._tries.wait(_network_of(peer)):
+            raise Refused(429, "too_many_tries", f"too many wrong tokens; try again in {math.ceil(wait)} s")
+
     def login(self, token: str, headers: Headers, peer: str) -> tuple[Viewer, str]:
         """Begin a session; return it with its cookie. Raises `Refused` for a wrong token, too many of them, or a
         browser that could not keep the session secret."""
@@ -166,11 +171,9 @@ class TokenAccess:
         origin = urlsplit(header_of(given, "origin"))
         if origin.scheme == "http" and origin.hostname not in LOOPBACK_NAMES:
             raise Refused(400, "not_https", "over plain http, others could read the token: use https, or a tunnel")
-        address = _network_of(peer)
-        if wait := self._tries.wait(address):
-            raise Refused(429, "too_many_tries", f"too many wrong tokens; try again in {math.ceil(wait)} s")
+        self.check_tries(peer)
         if not hmac.compare_digest(_digest(token), self._digest):
-            self._tries.add(address)
+            self._tries.add(_network_of(peer))
             raise Refused(403, "wrong_token", "this is not the token of this console")
         self.logout(given)
         name, secret = cookie_name(host_of(given)), secrets.token_urlsafe(32)

@@ -24,6 +24,7 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MAX_BODY = 1 << 20  # bytes
+MAX_LOGIN = 8192  # bytes of a body that anybody may send; a token fits, however it is escaped
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
     " base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -68,7 +69,7 @@ class Guard:
             await _refusal(scope, refused)(scope, receive, send_guarded)
             return
         show_values(not self._options.hide_values)
-        await self._app(scope, _bounded(receive), send_guarded)
+        await self._app(scope, _bounded(receive, _most(scope["path"])), send_guarded)
 
     def _viewer(self, scope: Scope) -> Viewer:
         if is_open(scope["path"]):
@@ -116,8 +117,13 @@ def check(method: str, path: str, headers: dict[str, str], options: ConsoleOptio
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Refused(415, "not_json", "the body has to be application/json")
     length = headers.get("content-length", "")
-    if not length.isdecimal() or int(length[:12]) > MAX_BODY:
-        raise Refused(413, "too_large", f"the body has to have a length of at most {MAX_BODY:,} bytes")
+    most = _most(path)
+    if not length.isdecimal() or int(length[:12]) > most:
+        raise Refused(413, "too_large", f"the body has to have a length of at most {most:,} bytes")
+
+
+def _most(path: str) -> int:
+    return MAX_LOGIN if path == LOGIN else MAX_BODY
 
 
 def _texts(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
@@ -132,14 +138,14 @@ def _with_headers(given: Iterable[tuple[bytes, bytes]], path: str) -> list[tuple
     return kept + [(name.encode(), value.encode()) for name, value in added.items()]
 
 
-def _bounded(receive: Receive) -> Receive:
+def _bounded(receive: Receive, most: int) -> Receive:
     received = 0
 
     async def receive_bounded() -> Message:
         nonlocal received
         message = await receive()
         received += len(message.get("body", b""))
-        if received > MAX_BODY:
+        if received > most:
             return {"type": "http.disconnect"}
         return message
 

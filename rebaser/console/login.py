@@ -35,11 +35,14 @@ def _login(access: TokenAccess) -> Any:
     async def answer(request: Any) -> Any:
         peer = peer_of(request.scope)
         try:
+            access.check_tries(peer)
             with fail_after(BODY):
                 body = await request.json()
             token = body.get("token") if isinstance(body, dict) else None
         except (ValueError, ClientDisconnect, RecursionError, TimeoutError):
             token = None
+        except Refused as refused:
+            return _error(refused)
         if not isinstance(token, str) or len(token) > MAX_TOKEN:
             return _error(Refused(400, "not_json", f"the body has to name a token of up to {MAX_TOKEN} characters"))
         try:

@@ -7,8 +7,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rebaser.console.access import ProxyAccess, TokenAccess, read_networks
+from rebaser.console.access import MAX_TOKEN, TRIES, ProxyAccess, TokenAccess, read_networks
 from rebaser.console.app import ACTIONS, API, RESOURCES
+from rebaser.console.guard import MAX_LOGIN
 from rebaser.testing import LocalRebaser
 from tests.conftest import Events
 from tests.support.commands import rebaser
@@ -136,6 +137,17 @@ async def test_wrong_tokens_are_refused_and_never_logged(locked: WebConsole, eve
     assert len(events.named("console_login_failed")) == 5
     assert "a-guess" not in str(events.entries)
     assert TOKEN not in str(events.entries)
+
+
+async def test_no_large_body_is_read_without_a_login_and_none_after_too_many_tries(locked: WebConsole) -> None:
+    large = await post(locked, "/login", {"token": "x" * MAX_LOGIN})
+    assert (large.status, large.json()["error"]["code"]) == (413, "too_large")
+    escaped = "".join(f"\\u{ord(letter):04x}" for letter in TOKEN.ljust(MAX_TOKEN))
+    for status in [403] * TRIES + [429]:
+        body = f'{{"token":"{escaped}"}}'.encode()
+        reply = await locked.ask(f"{API}/login", method="POST", headers=ACTING, body=body)
+        assert reply.status == status
+    assert (await post(locked, "/login", [])).status == 429, "the body does not matter any more"
 
 
 async def test_a_reader_can_log_in(installation: LocalRebaser) -> None:
