@@ -1,9 +1,10 @@
 """Compares two loaded change sets: which values differ in their definition or in their result.
 
 Invariants: a comparison is made in steps of `STEP` ids, so that other pages can read the same change sets meanwhile. It
-is kept as long as both states are, and holds nine bytes for each value that differs.
+tells how many bytes it takes, so that `Kept` can bound all of them together.
 """
 
+import sys
 from bisect import bisect_left
 from functools import partial
 from typing import Literal
@@ -13,6 +14,7 @@ from rebaser_core.branches.merge import same_definition
 from rebaser_core.values import Value, canonical
 
 STEP = 5_000  # ids
+ROW_BYTES = 10  # of a value that differs, beside its id
 Kind = Literal["edited", "derived", "removed", "added"]
 KINDS: tuple[Kind, ...] = ("edited", "derived", "removed", "added")
 
@@ -25,24 +27,22 @@ class Comparison:
         self.ids: list[str] = []
         self.kinds = bytearray()  # places in `KINDS`
         self.counts = dict.fromkeys(KINDS, 0)
+        self.memory = 1000  # bytes, with the ids, which it may keep longer than their states are kept
 
     def add(self, id_: str, kind: Kind) -> None:
         self.ids.append(id_)
         self.kinds.append(KINDS.index(kind))
         self.counts[kind] += 1
+        self.memory += ROW_BYTES + sys.getsizeof(id_)
 
 
 async def compare(one: BrowsedState, two: BrowsedState) -> Comparison:
     """Return what differs between two states."""
-    async with one.comparing:
-        if two not in one.compared:
-            found = Comparison()
-            last: str | None = ""
-            while last is not None:
-                last = await one.read_with(two, partial(_step, found=found, after=last))
-            one.compared[two] = found
-        known: Comparison = one.compared[two]
-        return known
+    found = Comparison()
+    last: str | None = ""
+    while last is not None:
+        last = await one.read_with(two, partial(_step, found=found, after=last))
+    return found
 
 
 def _step(one: BrowsedState, two: BrowsedState, *, found: Comparison, after: str) -> str | None:

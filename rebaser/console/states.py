@@ -10,8 +10,8 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from heapq import merge
-from typing import Any, TypeVar
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from typing import TypeVar
+from weakref import WeakValueDictionary
 
 import anyio
 from anyio import CapacityLimiter, to_thread
@@ -42,8 +42,6 @@ class BrowsedState:
         self.errors = _sorted(id_ for id_, _ in state.cells.faults() if id_ not in self.stale_set)
         self._chunks: list[str] | None = None
         self.reading = CapacityLimiter(1)  # parts of a state are made on first use
-        self.comparing = anyio.Lock()
-        self.compared: WeakKeyDictionary[BrowsedState, Any] = WeakKeyDictionary()  # comparisons with other states
 
     @property
     def memory(self) -> int:

@@ -1,12 +1,17 @@
 """Two change sets compared through the API, on a real installation; and comparisons of states with many values."""
 
-from typing import Any
+import sys
+from typing import Any, cast
 
 import anyio
 import pytest
 
 from rebaser.console import comparison
+from rebaser.console.api import compare as api_compare
 from rebaser.console.comparison import compare
+from rebaser.console.hub import Hub
+from rebaser.console.options import ConsoleOptions
+from rebaser.console.resources import Console, Given
 from rebaser.console.states import BrowsedState
 from rebaser_client import Derive, RebaserClient, Remove, Set
 from tests.support.web_console import WebConsole
@@ -99,5 +104,26 @@ async def test_many_values_are_compared_in_steps_and_once(
     }
     assert {id_: comparison.KINDS[kind] for id_, kind in zip(found.ids, found.kinds, strict=True)} == expected
     assert found.ids == sorted(expected)
-    assert await compare(one, two) is found
-    assert await compare(two, one) is not found
+    assert found.memory > sum(sys.getsizeof(id_) + 9 for id_ in found.ids), "its ids may outlive their states"
+
+
+async def test_pages_of_a_comparison_share_it_and_it_counts_where_it_is_kept(
+    client: RebaserClient, pair: str, ws: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = list[int]()
+
+    async def counted(one: BrowsedState, two: BrowsedState) -> comparison.Comparison:
+        found = await compare(one, two)
+        made.append(found.memory)
+        return found
+
+    class Connected:
+        async def client(self) -> RebaserClient:
+            return client
+
+    monkeypatch.setattr(api_compare, "compare", counted)
+    console = Console(cast("Hub", Connected()), ConsoleOptions(frozenset()), "0")
+    for more in ({}, {"offset": "1"}, {"kind": "added"}, {"a": "draft", "b": "main"}):
+        await api_compare.read(console, Given({}, {"workspace": ws, "a": "main", "b": "draft", **more}))
+    assert len(made) == 2, "one for each order"
+    assert console.kept.bytes == sum(made)

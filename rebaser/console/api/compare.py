@@ -9,6 +9,7 @@ from rebaser.console.states import BrowsedState
 from rebaser_core.ids import ChangeSetKey
 
 FILTERS = ("all", *KINDS)
+KEPT = 600.0  # seconds: it takes long to compare large change sets again
 
 
 async def read(console: Console, given: Given) -> Answer:
@@ -19,7 +20,8 @@ async def read(console: Console, given: Given) -> Answer:
         raise invalid("choose two different change sets")
     client = await console.client()
     one, two = [await console.states.get(client, key) for key in keys]
-    found = await compare(one, two)
+    about = ("compare", *keys, one.state.last, two.state.last)
+    found = await console.kept.get(about, partial(compare, one, two), lambda done: done.memory, seconds=KEPT)
     page = partial(_page, found=found, words=words, kind=kind, offset=offset, limit=limit)
     matching, rows = await one.read_with(two, page)
     return {
