@@ -181,7 +181,8 @@ async def test_a_download_counts_while_it_is_read(monkeypatch: pytest.MonkeyPatc
         group.start_soon(downloading, running, read, first, gone)
         group.start_soon(downloading, running, read, second)
         await anyio.wait_all_tasks_blocked()
-        await downloading(running, read, refused)
+        with anyio.fail_after(60):
+            await downloading(running, read, refused)
         assert [message.get("status") for message in refused] == [503, None]
         gone.set()
         await anyio.wait_all_tasks_blocked()
