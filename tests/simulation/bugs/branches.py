@@ -14,7 +14,7 @@ BUGS = (
     bug(
         "a change set remembers the requests of its parent",
         "harsh",
-        6,
+        10,
         STATE,
         "        self.outcomes, self.redriven, self.attempts = {}, {}, {}\n",
         "        self.attempts = {}\n",

@@ -7,7 +7,7 @@ from typing import Any
 from tests.simulation.bugs.bug import Bug
 from tests.simulation.planting import planted
 
-SEEDS = 400  # maximum seeds for each bug: a change of the protocol may shift what a seed does
+SEEDS = 1000  # maximum seeds for each bug: a change of the protocol may shift what a seed does
 
 
 def seeds(first: int) -> Iterator[int]:

@@ -50,7 +50,7 @@ BUGS = (
     bug(
         "whatever stands behind the expected sequence counts as our own",
         "harsh",
-        10,
+        7,
         COMMIT_LOG,
         "if decode_commit(stored.headers, stored.data).id == commit_id:",
         "if decode_commit(stored.headers, stored.data).id:",
@@ -93,7 +93,7 @@ BUGS = (
     bug(
         "the sweeper keeps what the first commit of the history needs, not the state before it",
         "harsh",
-        6,
+        20,
         OLD_HISTORY,
         "await self._js.get(stream, first.previous)",
         "following",
@@ -133,7 +133,7 @@ BUGS = (
     bug(
         "what was removed is not in the next delta of a checkpoint",
         "gentle",
-        27,
+        9,
         "rebaser_core.state.columns",
         "            self.gone.add(id_)\n",
         "",
@@ -180,7 +180,7 @@ BUGS = (
     bug(
         "a revert takes back what was edited again",
         "gentle",
-        9,
+        10,
         "rebaser_core.branches.merge",
         "            if same_definition(ours, entry.base):\n",
         "            if True:\n",

@@ -70,7 +70,7 @@ BUGS = (
     bug(
         "a second replay forgets what both sides had left",
         "gentle",
-        32,
+        50,
         REPLAY,
         "        common = base if known is None else known.base\n",
         "        common = base\n",
@@ -86,7 +86,7 @@ BUGS = (
     bug(
         "an edit that did not see the conflict settles it",
         "gentle",
-        50,
+        555,
         DECIDE,
         " or (id_ in conflicts and conflicts[id_].recorded_at > at)",
         "",
@@ -102,7 +102,7 @@ BUGS = (
     bug(
         "what a branch edited back to its base is in conflict",
         "gentle",
-        10,
+        22,
         REPLAY,
         "        elif same_definition(ours, common) or (",
         "        elif (id_ not in branch.changes if known is None else same_definition(ours, common)) or (",
@@ -110,7 +110,7 @@ BUGS = (
     bug(
         "a conflict stays although the target went back",
         "gentle",
-        202,
+        50,
         REPLAY,
         "in_conflict = not same_definition(their, common)",
         "in_conflict = True",
@@ -134,7 +134,7 @@ BUGS = (
     bug(
         "what a branch takes over stays changed",
         "gentle",
-        10,
+        50,
         BRANCH,
         "        self.changes.pop(id_, None)\n        self.conflicts.pop(id_, None)\n",
         "        self.conflicts.pop(id_, None)\n",
@@ -142,7 +142,7 @@ BUGS = (
     bug(
         "what a branch takes over stays in conflict",
         "gentle",
-        32,
+        334,
         BRANCH,
         "        self.changes.pop(id_, None)\n        self.conflicts.pop(id_, None)\n",
         "        self.changes.pop(id_, None)\n",
@@ -167,7 +167,7 @@ BUGS = (
     bug(
         "a pull comes in front of what is queued",
         "gentle",
-        308,
+        529,
         BRANCH_PULLER,
         "        until = 0 if newest is None else newest.sequence\n",
         "        until = 0\n",
@@ -192,7 +192,7 @@ BUGS = (
     bug(
         "a closed branch is brought up to date",
         "gentle",
-        2,
+        341,
         BRANCH_PULLER,
         "return branch if follows and refuse_rebase(state) is None and not",
         "return branch if follows and not",
@@ -208,7 +208,7 @@ BUGS = (
     bug(
         "a rebase does not notice that a pull came first",
         "gentle",
-        306,
+        582,
         PROCESSOR,
         "        if not theirs.fits(branch):\n",
         "        if False:\n",

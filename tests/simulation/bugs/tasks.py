@@ -60,7 +60,7 @@ BUGS = (
     bug(
         "no recheck",
         "gentle",
-        3,
+        60,
         OWNER,
         "                left = await recheck(self._context, self._commits, self._processor, self._puller)\n",
         "                left = False\n",
@@ -68,7 +68,7 @@ BUGS = (
     bug(
         "the recheck comes before the ack",
         "gentle",
-        3,
+        60,
         LIFECYCLE,
         "return replace(state, phase=Phase.RECHECKING), (Command.RECHECK,)",
         "return replace(state, phase=Phase.DONE), ()",
@@ -76,7 +76,7 @@ BUGS = (
     bug(
         "the recheck does not wait until the task is gone",
         "gentle",
-        3,
+        60,
         LEASE,
         "if stored is None or stored.sequence != self.task.sequence:",
         "if True:",
@@ -122,7 +122,7 @@ BUGS = (
     bug(
         "the client sends again under a new id",
         "harsh",
-        9,
+        14,
         "rebaser_client.requests.sender",
         """            except TransientError:
                 maybe_stored = True
