@@ -5,7 +5,7 @@ A follower reads the commits of the change set from its log, so waiting does not
 Invariant: one follower for each change set serves all waiters of this client, and ends when no waiter remains.
 
 A new change set may inherit derived values that are not up to date. Servers do not compute them until the change set
-receives a request, so the follower calls `use` to send a request.
+receives a request, so the follower calls `wake_owner`, which sends one.
 """
 
 from collections.abc import Awaitable, Callable
@@ -32,13 +32,13 @@ class _Follower:
     """The task that follows one log, and its waiters.
 
     `covers` is the log sequence as of which derived values are up to date. `waiters` maps the event of each waiter to
-    the log sequence for which the waiter waits. `used` is true once `use` was called.
+    the log sequence for which the waiter waits. `woken` is true once `wake_owner` was called.
     """
 
     covers: int = 0
     waiters: dict[anyio.Event, int] = field(default_factory=dict)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    used: bool = False
+    woken: bool = False
     ended: bool = False
     denied: NotAllowed | None = None
 
@@ -52,15 +52,15 @@ class _Follower:
 class CoverageWaiter:
     """Waits until derived values are up to date as of given commits. The followers run in `group`.
 
-    `use` makes a server compute the values that a change set inherited. It may raise a `RebaserError`.
+    `wake_owner` makes a server compute the values that a change set inherited. It may raise a `RebaserError`.
     """
 
     def __init__(
-        self, reader: CommitReader, group: TaskGroup, use: Callable[[ChangeSetKey], Awaitable[object]]
+        self, reader: CommitReader, group: TaskGroup, wake_owner: Callable[[ChangeSetKey], Awaitable[object]]
     ) -> None:
         self._reader = reader
         self._group = group
-        self._use = use
+        self._wake_owner = wake_owner
         self._followers: dict[ChangeSetKey, _Follower] = {}
 
     async def wait(self, key: ChangeSetKey, commit: int) -> None:
@@ -118,10 +118,10 @@ class CoverageWaiter:
 
     async def _record(self, key: ChangeSetKey, follower: _Follower, commit: Commit) -> None:
         follower.record(commit)
-        if commit.kind is not Kind.CREATE or follower.used or all(event.is_set() for event in follower.waiters):
+        if commit.kind is not Kind.CREATE or follower.woken or all(event.is_set() for event in follower.waiters):
             return
         try:
-            await self._use(key)
+            await self._wake_owner(key)
         except NotAllowed as error:  # keep waiting, because another client may send a request to the change set
             log.for_change_set(key).info("branch_use_not_allowed", reason=str(error))
-        follower.used = True
+        follower.woken = True

@@ -63,13 +63,13 @@ class ReadOperations:
         self._loader: StateLoader | None = None
         self._history = LogHistory(self._reader, self._state_loader)
         self._branches = BranchReader(self._js, subjects, self._reader, self._state_loader)
-        self._coverage = CoverageWaiter(self._reader, group, self._use)
+        self._coverage = CoverageWaiter(self._reader, group, self._wake_owner)
 
     async def enqueue_updates(self, *args: Any, **options: Any) -> RequestId:
         """Send a request. `RebaserClient` implements this."""
         raise NotImplementedError
 
-    async def _use(self, key: ChangeSetKey) -> None:
+    async def _wake_owner(self, key: ChangeSetKey) -> None:
         """Send a request without updates, which makes a server load the change set."""
         await self.enqueue_updates(key.workspace, key.change_set, ())
 

@@ -33,7 +33,7 @@ def check_source(target: str, source: Source, now: BranchSummary | None, then: B
     """
     name = source.change_set
     if now is not None and now.status is BranchStatus.DELETED:
-        raise UnprocessableError(f"{name} is deleted: it cannot be applied unless it is brought back", code="deleted")
+        raise UnprocessableError(f"{name} is deleted: reopen it before you apply it", code="deleted")
     if then is not None and then.status is BranchStatus.DELETED:
         raise UnprocessableError(
             f"{name} was deleted at position {source.sequence}: choose another position", code="deleted"

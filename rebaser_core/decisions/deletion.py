@@ -18,9 +18,7 @@ def refuse_deleted(request: QueuedRequest) -> UnprocessableError | None:
         return None
     if isinstance(request.action, Marking) and request.refusal is not None:
         return None  # the caller reports `request.refusal`, the reason why the change set cannot be restored
-    return UnprocessableError(
-        "this change set is deleted: create it again, or reopen it to bring it back", code="deleted"
-    )
+    return UnprocessableError("this change set is deleted: create it again, or reopen it", code="deleted")
 
 
 def remembered_outcomes(state: ChangeSetState, before_ms: int) -> list[RecordedOutcome]:

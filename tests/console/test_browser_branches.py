@@ -180,21 +180,21 @@ async def test_a_commit_is_taken_back_here_or_on_a_branch(
     async with opened(running, seen=seen) as page:
         await page.goto(f"{acting.url}{shop}/main/commits")
         await page.get_by_role("link", name=str(slip.status.commit), exact=True).last.click()
-        await page.get_by_text("Take this commit back").click()
+        await page.get_by_text("Revert this commit").click()
         await page.get_by_label("On a new branch named").fill("mend")
         await page.get_by_label("Why").fill("a slip")
-        await page.get_by_role("button", name="Take back").click()
+        await page.get_by_role("button", name="Revert").click()
         await page.wait_for_url("**/mend/changes?derived=yes")
         await page.wait_for_selector("tr:has-text('price')")
         assert (await client.value(ws, "mend", "price")).value == 8.0  # type: ignore[union-attr]
         await client.protect(ws, "main")
         await page.goto(f"{acting.url}{shop}/main/commit?at={slip.status.commit}")
-        await page.get_by_text("Take this commit back").click()
+        await page.get_by_text("Revert this commit").click()
         await page.wait_for_selector("input[placeholder='main is protected'][required]")
         await client.unprotect(ws, "main")
         await page.wait_for_selector("input[placeholder='empty: in main itself']")
-        await page.get_by_role("button", name="Take back").click()
-        await page.wait_for_selector("text=1 edit taken back in commit")
+        await page.get_by_role("button", name="Revert").click()
+        await page.wait_for_selector("text=1 edit reverted in commit")
     assert (await client.value(ws, "main", "price")).value == 8.0  # type: ignore[union-attr]
     assert seen.complaints == []
 

@@ -10,13 +10,13 @@ from rebaser.dvu import faults
 from tests.docs.pages import HEAD, PACKAGES, ROOT, cell
 
 REFUSED = {
-    "before_creation": "A revert names commits that are older than the change set. Take them back in its parent.",
+    "before_creation": "A revert names commits that are older than the change set. Revert them in its parent.",
     "behind": "The target has already taken an earlier position of the branch, after the base of the branch: rebase it"
     " first.",
     "closed": "The change set, or the branch to apply, is closed. Reopen it first.",
-    "conflicts": "Values were edited on both sides, or have been edited again since the commits to take back."
+    "conflicts": "Values were edited on both sides, or have been edited again since the commits to revert."
     " Nothing was applied.",
-    "deleted": "The change set is deleted. Create it anew, or reopen it to bring it back. Or the request was redriven"
+    "deleted": "The change set is deleted. Create it anew, or reopen it. Or the request was redriven"
     " from the dead letters, and had died before the change set was created.",
     "exists": "A change set cannot be created under a name that is in use.",
     "invalid_definition": "The definition has an input or a parameter that its built-in function does not have.",
@@ -41,7 +41,7 @@ REFUSED = {
     "self": "A change set cannot be created from itself, applied to itself, or rebased onto itself.",
     "stale": "Derived values of the branch to apply are not up to date. Wait until they are.",
     "target_is_open": "A branch can be rebased onto the target of its target only if its target is closed.",
-    "too_large": "The changes of a branch, or the commits to take back, are too many for one request.",
+    "too_large": "The changes of a branch, or the commits to revert, are too many for one request.",
     "unresolved": "The branch to apply has conflicts. Settle them first (`rebaser conflicts`, `rebaser resolve`).",
     "unsupported": "The server keeps no history (`REBASER_HISTORY_FOR=0`), which reverts and branches need.",
     "skipped": "The request is at or below the decided sequence and has no recorded outcome. This should never happen.",

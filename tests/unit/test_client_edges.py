@@ -52,7 +52,7 @@ class Log:
             raise self._then
         await anyio.sleep_forever()
 
-    async def use(self, _: ChangeSetKey) -> None:
+    async def wake_owner(self, _: ChangeSetKey) -> None:
         self.used += 1
 
 
@@ -64,7 +64,7 @@ async def test_the_update_may_be_the_very_next_commit_of_all() -> None:
     log = Log(commit(7, 5), commit(8, None, Kind.DVU))
     async with anyio.create_task_group() as group:
         with anyio.fail_after(30):
-            await CoverageWaiter(cast("Any", log), group, log.use).wait(KEY, 7)
+            await CoverageWaiter(cast("Any", log), group, log.wake_owner).wait(KEY, 7)
         group.cancel_scope.cancel()
 
 
@@ -73,7 +73,7 @@ async def test_a_branch_is_woken_only_if_what_it_inherited_is_waited_for(covers:
     log = Log(commit(7, covers, Kind.CREATE), commit(8, None, Kind.DVU))
     async with anyio.create_task_group() as group:
         with anyio.fail_after(30):
-            await CoverageWaiter(cast("Any", log), group, log.use).wait(KEY, 7)
+            await CoverageWaiter(cast("Any", log), group, log.wake_owner).wait(KEY, 7)
         group.cancel_scope.cancel()
     assert log.used == used
 
@@ -94,7 +94,7 @@ async def test_a_branch_is_woken_once_though_its_log_has_to_be_followed_again(
     monkeypatch.setattr(log, "follow", follow_twice)
     async with anyio.create_task_group() as group:
         with anyio.fail_after(30):
-            await CoverageWaiter(cast("Any", log), group, log.use).wait(KEY, 7)
+            await CoverageWaiter(cast("Any", log), group, log.wake_owner).wait(KEY, 7)
         group.cancel_scope.cancel()
     assert log.used == 1
 
@@ -113,7 +113,7 @@ async def test_who_was_covered_before_the_log_was_denied_is_not_refused() -> Non
 
     with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
-            covers = CoverageWaiter(cast("Any", log), group, log.use)
+            covers = CoverageWaiter(cast("Any", log), group, log.wake_owner)
             async with anyio.create_task_group() as waiters:
                 for sequence in (6, 8):
                     waiters.start_soon(wait, sequence)

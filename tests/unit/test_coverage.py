@@ -47,7 +47,7 @@ class Log:
         finally:
             self.followers -= 1
 
-    async def use(self, _: ChangeSetKey) -> None:
+    async def wake_owner(self, _: ChangeSetKey) -> None:
         raise AssertionError("it was not only created")
 
     def _commit(self, number: int) -> Commit:
@@ -77,7 +77,7 @@ async def _wait(done: list[tuple[str, int]]) -> None:
     waiting: dict[anyio.CancelScope, int] = {}
 
     async with anyio.create_task_group() as group:
-        covers = CoverageWaiter(cast("Any", log), group, log.use)
+        covers = CoverageWaiter(cast("Any", log), group, log.wake_owner)
 
         async def wait(scope: anyio.CancelScope, commit: int) -> None:
             with scope:
@@ -117,7 +117,7 @@ def test_who_waits_again_after_a_refusal_is_refused_again_while_others_are_told(
     async def run() -> None:
         log = Refusing()
         async with anyio.create_task_group() as group:
-            waiter = CoverageWaiter(cast("Any", log), group, log.use)
+            waiter = CoverageWaiter(cast("Any", log), group, log.wake_owner)
             with anyio.fail_after(30):
                 async with anyio.create_task_group() as waiting:
                     waiting.start_soon(wait_twice, waiter)

@@ -41,8 +41,8 @@ from rebaser_core.messages.dead_letter import claimed_id, read_redrive
 from rebaser_core.record import record
 
 POISON = "poison"  # error code of a request that is rejected because it killed or hung its owners
-TAKE_BACK_RETRY = 0.1  # seconds until an owner retries the refused commit that withdraws an attempt; doubled each time
-TAKE_BACK_RETRY_MAX = 5.0  # maximum seconds until the owner retries the refused commit
+WITHDRAW_RETRY = 0.1  # seconds until an owner retries the refused commit that withdraws an attempt; doubled each time
+WITHDRAW_RETRY_MAX = 5.0  # maximum seconds until the owner retries the refused commit
 
 
 @record
@@ -183,9 +183,9 @@ async def recorded_attempt(
         yield
     except (RebaserError, anyio.get_cancelled_exc_class()):
         if not hung():
-            await _take_back(context, commits, before)
+            await _withdraw(context, commits, before)
         raise
-    await _take_back(context, commits, before)
+    await _withdraw(context, commits, before)
 
 
 async def _write(commits: CommitLog, attempt: Attempt) -> None:
@@ -193,12 +193,12 @@ async def _write(commits: CommitLog, attempt: Attempt) -> None:
         await commits.append(commits.draft(Kind.ATTEMPT, attempt=attempt, debt=commits.state.debt))
 
 
-async def _take_back(context: Context, commits: CommitLog, before: Attempt) -> None:
+async def _withdraw(context: Context, commits: CommitLog, before: Attempt) -> None:
     """Record that the attempt ended, unless the log no longer counts it because it succeeded.
 
     Retry while NATS refuses the commit. If the owner is cancelled, try only once.
     """
-    backoff = Backoff(TAKE_BACK_RETRY, TAKE_BACK_RETRY_MAX)
+    backoff = Backoff(WITHDRAW_RETRY, WITHDRAW_RETRY_MAX)
     while (recorded := commits.state.attempts.get(before.sequence)) is not None and recorded.deaths > before.deaths:
         with anyio.CancelScope(shield=True):
             try:

@@ -143,7 +143,7 @@ async def apply(console: Console, given: Given, body: Body) -> Answer:
 
 
 async def revert(console: Console, given: Given, body: Body) -> Answer:
-    """Take back the edits of the commit `at`, or those of one `request` in it. With `of`, it is a commit of that target
+    """Revert the edits of the commit `at`, or those of one `request` in it. With `of`, it is a commit of that target
     of the branch."""
     key, at = given.key, position_of(body)
     request, of = (text_of(body, name, 512, "") or None for name in ("request", "of"))

@@ -56,7 +56,7 @@ function applyBox(at, head, changes, tools) {
       (answer) => {
         tools.reload("changes");
         const to = { path: { workspace: at.path.workspace, changeSet: head.target } };
-        return html`Applied to ${head.target} in commit <a href=${commitAddress(to, answer.commit)}>${answer.commit}</a>. <span class="dim">To take it back: rebaser undo ${at.path.workspace} ${head.target}</span>`;
+        return html`Applied to ${head.target} in commit <a href=${commitAddress(to, answer.commit)}>${answer.commit}</a>. <span class="dim">To undo it: rebaser undo ${at.path.workspace} ${head.target}</span>`;
       },
     );
   return html`<div class="panel">

@@ -34,14 +34,14 @@ function edits(at, commit) {
 }
 
 // Taking the edits back, all of them or those of one request, here or on a new branch.
-function takeBack(at, head, commit, tools) {
+function revertForm(at, head, commit, tools) {
   const found = commit.edits.filter((edit) => edit.changeCount).map((edit) => edit.requestId);
   if (!head.actions || !found.length) return null;
   const whose = (id) => commit.requests.find((one) => one.requestId === id)?.author || "no author";
   const submit = ({ request, name, author, message }) => {
     const asked = { at: commit.position, request, author, message };
     if (!name) {
-      run(tools, "revert", `${base(at)}/revert`, asked, (answer) => html`${plural(answer.updates, "edit")} taken back in commit <a href=${commitAddress(at, answer.commit)}>${answer.commit}</a>.`);
+      run(tools, "revert", `${base(at)}/revert`, asked, (answer) => html`${plural(answer.updates, "edit")} reverted in commit <a href=${commitAddress(at, answer.commit)}>${answer.commit}</a>.`);
       return;
     }
     const there = `/change-sets/${at.path.workspace}/${name}`;
@@ -50,16 +50,16 @@ function takeBack(at, head, commit, tools) {
     );
   };
   const here = head.status !== "open" || head.protected ? `${at.path.changeSet} is ${head.protected ? "protected" : "closed"}` : `empty: in ${at.path.changeSet} itself`;
-  return html`<details class="panel"><summary>Take this commit back</summary>
-    <p class="dim">Each value below gets the definition again that it had before. If one was edited since, nothing is taken back.</p>
+  return html`<details class="panel"><summary>Revert this commit</summary>
+    <p class="dim">Each value below gets the definition again that it had before. If one was edited since, nothing is reverted.</p>
     ${form({
-      label: "Take this commit back",
+      label: "Revert this commit",
       fields: [
         ...(found.length > 1 ? [choice("request", "Which edits", [["", "those of all requests"], ...found.map((id) => [id, `${whose(id)}, ${id}`])])] : []),
         field("name", "On a new branch named", { hint: here, most: 64, required: !here.startsWith("empty") }),
-        ...whoFields("why it is taken back"),
+        ...whoFields("why it is reverted"),
       ].map((one, index) => keyed(index, one)),
-      button: "Take back",
+      button: "Revert",
       submit,
       disabled: Boolean(tools.state.busy),
     })}
@@ -86,7 +86,7 @@ export const page = {
               <a href=${address(base(at, "/commits"), { before: commit.position + 1 })}>In the list</a>
             </p>
           </section>
-          ${outcome(tools, "revert")}${takeBack(at, head, commit, tools)}
+          ${outcome(tools, "revert")}${revertForm(at, head, commit, tools)}
           ${edits(at, commit)}
           ${commit.computedCount
             ? html`<section><h3>${plural(commit.computedCount, "derived value")} computed</h3>
