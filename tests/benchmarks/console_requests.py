@@ -25,7 +25,7 @@ import uvloop
 from rebaser.embedded.nats import embedded_nats
 from rebaser_client import RebaserClient, Set
 from tests.benchmarks.console import running_console
-from tests.benchmarks.requests import IN_FLIGHT, NO_SPARK, phases, process, used, wait_for_server
+from tests.benchmarks.requests import NO_SPARK, phases, process, used, wait_for_server
 
 WAYS = ("with", "without")
 VIEWED = ("/overview", "/change-sets")
@@ -94,7 +94,8 @@ def summary(found: dict[str, list[Any]], names: list[str]) -> dict[str, Any]:
 
 def parser() -> argparse.ArgumentParser:
     out = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    out.add_argument("--phases", type=lambda text: text.split(","), default=list(IN_FLIGHT)[1:])
+    out.add_argument("--phases", type=lambda text: text.split(","), default=["many", "keys"])
+    out.add_argument("--in-flight", type=int, default=64)
     out.add_argument("--keys", type=int, default=1000)
     out.add_argument("--seconds", type=float, default=5.0)
     out.add_argument("--rounds", type=int, default=5)

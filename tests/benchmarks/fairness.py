@@ -34,7 +34,7 @@ import uvloop
 from rebaser.embedded.nats import embedded_nats
 from rebaser_client import Commit, RebaserClient, Set
 from rebaser_core.ids import ulid
-from tests.benchmarks.requests import closed_loop, process, wait_for_server
+from tests.benchmarks.requests import closed_loop, process, random_keys, wait_for_server
 
 NO_SPARK = "sc://127.0.0.1:1"  # no Spark, because nothing is derived
 
@@ -118,19 +118,19 @@ async def one_round(url: str, options: argparse.Namespace) -> dict[str, dict[str
             await client.enqueue_updates_with_reply("bench", key, [Set("n", 1)], request_id=request_id)
             return 0
 
-        await closed_loop(call, [f"alone-{name}"], 1, min(1.0, options.seconds / 3))
-        out["alone"] = await closed_loop(call, [f"alone-{name}"], 1, options.seconds)
+        await closed_loop(call, random_keys([f"alone-{name}"], min(1.0, options.seconds / 3)), 1)
+        out["alone"] = await closed_loop(call, random_keys([f"alone-{name}"], options.seconds), 1)
         async with flooding(url, f"flood-{name}", options.flood) as running:
-            out["beside"] = await closed_loop(call, [f"beside-{name}"], 1, options.seconds)
+            out["beside"] = await closed_loop(call, random_keys([f"beside-{name}"], options.seconds), 1)
             before = await running.count()
-            out["share"] = await closed_loop(call, [f"share-{name}"], options.in_flight, options.seconds)
+            out["share"] = await closed_loop(call, random_keys([f"share-{name}"], options.seconds), options.in_flight)
             other = await running.count() - before
         out["beside"] |= await meanwhile(client, sent, f"beside-{name}", f"flood-{name}")
         out["share"]["share"] = round(out["share"]["requests"] / (out["share"]["requests"] + other), 3)
         if options.backlog:
             filling = asyncio.create_task(fill(client, f"filled-{name}", options.backlog))
             try:
-                out["backlog"] = await closed_loop(call, [f"backlog-{name}"], 1, options.seconds)
+                out["backlog"] = await closed_loop(call, random_keys([f"backlog-{name}"], options.seconds), 1)
             finally:
                 await filling
             await call(f"filled-{name}")  # answered after all earlier requests

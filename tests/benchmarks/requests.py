@@ -1,7 +1,8 @@
 """Compares requests through Rebaser with the floor and the skeleton, in one run on one machine: latency, throughput and
 processor time.
 
-    python -m tests.benchmarks.requests [--phases one,many,keys] [--keys 1000] [--seconds 3] [--rounds 3] [--json]
+    python -m tests.benchmarks.requests [--phases one,many,keys,cold] [--keys 1000] [--in-flight 64] [--durability safe]
+                                        [--seconds 3] [--rounds 3] [--json]
 
 The floor (`floor.py`) is a bare nats-py program. The skeleton (`skeleton.py`) sends the messages that Rebaser sends,
 without any logic, so its ratio to the floor is the most that the design allows.
@@ -9,8 +10,13 @@ without any logic, so its ratio to the floor is the most that the design allows.
 Each caller waits for an answer before its next request. After a warm-up, each phase measures the three in turn:
 
 - `one`: one change set, one request in flight. Aim: p50 at most 1.4 times the floor's.
-- `many`: one change set, 64 requests in flight. Aim: at least 0.65 of the floor's requests/s.
-- `keys`: `--keys` change sets at random, all owned before, 64 requests in flight. Aim: at least half of the floor's.
+- `many`: one change set, `--in-flight` requests in flight. Aim: at least 0.65 of the floor's requests/s.
+- `keys`: `--keys` change sets at random, all owned before, `--in-flight` requests in flight. Aim: at least half of the
+  floor's.
+- `cold`: the first request of each of `COLD` change sets, one after the other. Aim: p50 at most 1.8 times the floor's.
+
+With `--durability safe`, nats-server syncs each write to disk, for all three. Aim: in `keys`, as many requests as the
+floor.
 
 `cpu` is processor time in µs for each request, of the client, of the server (for the floor: its worker) and of
 nats-server. On a busy machine it says more than the clock. Spark is not started, because no request here needs it.
@@ -38,7 +44,8 @@ from rebaser.embedded.nats import embedded_nats
 from rebaser_client import RebaserClient, Set
 from tests.benchmarks import floor, skeleton
 
-IN_FLIGHT = {"one": 1, "many": 64, "keys": 64}
+PHASES = ("one", "many", "keys", "cold")
+COLD = 100  # change sets in the phase `cold`
 FIGURES = ("per_s", "p50_ms", "p99_ms", "cpu_client", "cpu_server", "cpu_nats")
 NO_SPARK = "sc://127.0.0.1:9"
 TICK = os.sysconf("SC_CLK_TCK")
@@ -47,15 +54,22 @@ Pids = Mapping[str, int]
 Results = dict[str, dict[str, float]]
 
 
-async def closed_loop(call: Call, keys: Sequence[str], in_flight: int, seconds: float) -> dict[str, float]:
-    """Run `in_flight` callers for `seconds`. Each makes one call after the other, for a random one of `keys`."""
+def random_keys(keys: Sequence[str], seconds: float) -> Iterator[str]:
+    """Yield random ones of `keys`, for `seconds`."""
+    started = time.perf_counter()
+    while time.perf_counter() - started < seconds:
+        yield random.choice(keys)
+
+
+async def closed_loop(call: Call, keys: Iterator[str], in_flight: int) -> dict[str, float]:
+    """Run `in_flight` callers. Each makes one call after the other, for the next one of `keys`."""
     latencies: list[float] = []
     started = time.perf_counter()
 
     async def caller() -> None:
-        while time.perf_counter() - started < seconds:
+        for key in keys:
             begun = time.perf_counter()
-            await call(random.choice(keys))
+            await call(key)
             latencies.append(time.perf_counter() - begun)
 
     await asyncio.gather(*(caller() for _ in range(in_flight)))
@@ -75,24 +89,16 @@ async def phases(call: Call, options: argparse.Namespace, name: str, pids: Pids)
         key = f"{name}-{phase}-{os.getpid()}-{time.monotonic_ns()}"
         # Each round has the same number of keys, so that the server does not own more change sets from round to round.
         keys = [f"{name}-{number}" for number in range(options.keys)] if phase == "keys" else [key]
-        await touch(call, keys)
-        await closed_loop(call, keys, IN_FLIGHT[phase], min(1.0, options.seconds / 3))
+        in_flight = 1 if phase in ("one", "cold") else options.in_flight
+        await closed_loop(call, iter(keys), 64)  # the first request of each
+        await closed_loop(call, random_keys(keys, min(1.0, options.seconds / 3)), in_flight)
         before = {who: used(pid) for who, pid in pids.items()}
-        out[phase] = await closed_loop(call, keys, IN_FLIGHT[phase], options.seconds)
+        cold = (f"{key}-{number}" for number in range(COLD))
+        called = cold if phase == "cold" else random_keys(keys, options.seconds)
+        out[phase] = await closed_loop(call, called, in_flight)
         for who, pid in pids.items():
             out[phase][f"cpu_{who}"] = round(1e6 * (used(pid) - before[who]) / out[phase]["requests"], 1)
     return out
-
-
-async def touch(call: Call, keys: Sequence[str]) -> None:
-    """Make one call for each of `keys`, 64 at a time."""
-    todo = iter(keys)
-
-    async def caller() -> None:
-        for key in todo:
-            await call(key)
-
-    await asyncio.gather(*(caller() for _ in range(64)))
 
 
 def used(pid: int) -> float:
@@ -151,8 +157,10 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     counts = Counter[str]()
     results: dict[str, list[Results]] = {"floor": [], "skeleton": [], "rebaser": []}
     with tempfile.TemporaryDirectory() as folder:
-        async with embedded_nats(Path(folder)) as nats:
-            serve = ("-m", "rebaser", "serve", "--nats", nats.url, "--spark", NO_SPARK, "--log-level", "error")
+        sync_interval = "always" if options.durability == "safe" else None
+        async with embedded_nats(Path(folder), sync_interval=sync_interval) as nats:
+            serve = ["-m", "rebaser", "serve", "--nats", nats.url, "--spark", NO_SPARK, "--log-level", "error"]
+            serve += ["--durability", options.durability]
             slots = {"REBASER_CONCURRENCY": "10000", "REBASER_QUIESCENT_PERIOD": "600"}
             with (
                 process("-m", "tests.benchmarks.floor", "serve", nats.url) as worker,
@@ -205,8 +213,10 @@ def summary(results: dict[str, list[Results]]) -> dict[str, Any]:
 
 def parser() -> argparse.ArgumentParser:
     out = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    out.add_argument("--phases", type=lambda text: text.split(","), default=list(IN_FLIGHT))
+    out.add_argument("--phases", type=lambda text: text.split(","), default=list(PHASES))
     out.add_argument("--keys", type=int, default=1000)
+    out.add_argument("--in-flight", type=int, default=64)
+    out.add_argument("--durability", choices=("fast", "safe"), default="fast")
     out.add_argument("--seconds", type=float, default=3.0)
     out.add_argument("--rounds", type=int, default=3)
     out.add_argument("--json", action="store_true")
