@@ -7,7 +7,8 @@ from typing import Any
 from rebaser_client import Remove, Set, Update
 from rebaser_core.branches.branch import Apply, Create, Rebase
 from rebaser_core.commit import BranchStatus, Marking, Reverts, Strategy
-from tests.support.branches import Definitions, World
+from tests.support.branch_books import Definitions
+from tests.support.branches import World
 
 NAMES = ("main", "a", "b", "c", "d")
 IDS = ("x", "y", "z")

@@ -31,7 +31,8 @@ from rebaser_core.streams.topology import TopologyOptions
 from tests.chaos.branch_requests import Asked, Requests
 from tests.chaos.nemeses import Nemesis
 from tests.chaos.system import ENOUGH, SUBJECTS, installation
-from tests.support.branches import Book, Definition, RefusedError, World
+from tests.support.branch_books import Book, Definition, RefusedError
+from tests.support.branches import World
 from tests.support.owners import Engine, serving
 
 FAULTS = ("kill", "term", "pause")

@@ -9,16 +9,18 @@ from rebaser.change_set.lease import Lease
 from rebaser.doctor import examination
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser.sweeper.sweeper import Sweeper
-from rebaser_client import RebaserClient
+from rebaser_client import RebaserClient, Set
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import TopologyOptions
+from tests.support.branch_owners import OwnersOfBranch
 from tests.support.nats_proxy import Proxy, proxied
 from tests.support.owned_log import Log, OpenLog
-from tests.support.owners import Engine
+from tests.support.owners import Engine, serving
 from tests.support.patient import Patient
 from tests.support.sweeps import new_sweeper
 from tests.support.traces import Recorder
+from tests.support.workspace import edit
 
 
 @pytest.fixture
@@ -61,6 +63,18 @@ def patient(
     """A change set whose log a test damages, with the calls of the doctor, who does not wait for missing blobs."""
     monkeypatch.setattr(examination, "BLOB_PAUSE", 0.0)
     return Patient(js, subjects, nats_url, client)
+
+
+@pytest.fixture
+async def owners(js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine) -> OwnersOfBranch:
+    """A branch that edited `a`, and whose target then edited `a` and `b`."""
+    async with serving(js, subjects, engine):
+        await edit(client, "main", Set("a", 1), Set("b", 1))
+        await client.create_branch("ws", "fix")
+        await edit(client, "fix", Set("a", 10))
+    owners = OwnersOfBranch(js, subjects)
+    await owners.edit_target(Set("a", 2), Set("b", 2))
+    return owners
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ import pytest
 from rebaser_client import PositionPurged, RebaserClient, Remove, RequestConflicts, RequestRejected, Set, Update
 from rebaser_client.jetstream import JetStream
 from rebaser_core.streams.subjects import Subjects
-from tests.support.branches import RefusedError, World
+from tests.support.branch_books import RefusedError
+from tests.support.branches import World
 from tests.support.history import commit_of
 from tests.support.owners import Engine, serving
 

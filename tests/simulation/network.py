@@ -18,7 +18,8 @@ import nats.errors
 
 from rebaser_client.errors import NotConnectedError
 from tests.simulation.loop import PROCESS, Process, SimLoop, State
-from tests.simulation.model.server import Client, NatsModel
+from tests.simulation.model.connections import Client
+from tests.simulation.model.server import NatsModel
 from tests.simulation.model.store import Headers
 
 Handler = Callable[[str, str, bytes, Headers | None], None]

@@ -8,7 +8,8 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.support.branches import Book, Commit, Definitions, RefusedError, World
+from tests.support.branch_books import Book, Commit, Definitions, RefusedError
+from tests.support.branches import World
 
 EDITS = ("edit", "apply", "revert")
 

@@ -1,6 +1,7 @@
 """Edits and reads change sets of the workspace `ws`, and checks refusals."""
 
 from collections.abc import Awaitable
+from typing import Any
 
 import pytest
 
@@ -9,12 +10,10 @@ from rebaser_client.log.positions import At
 from tests.support.history import commit_of
 
 
-async def edit(
-    client: RebaserClient, name: str, *updates: Update, expect_at: int | None = None, request_id: str | None = None
-) -> int:
-    """Edit the change set, and return the sequence of the commit."""
-    reply = await client.enqueue_updates_with_reply("ws", name, updates, expect_at=expect_at, request_id=request_id)
-    return commit_of(reply)
+async def edit(client: RebaserClient, name: str, *updates: Update, **options: Any) -> int:
+    """Edit the change set, and return the sequence of the commit. `options` are those of
+    `RebaserClient.enqueue_updates_with_reply`."""
+    return commit_of(await client.enqueue_updates_with_reply("ws", name, updates, **options))
 
 
 async def stands(client: RebaserClient, name: str, at: At | None = None) -> dict[str, object]:

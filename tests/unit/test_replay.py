@@ -17,7 +17,8 @@ from rebaser_core.ids import RequestId
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.state.comparison import definitions_that_differ
 from rebaser_core.updates import Derive, Remove, Set, Unset, Update
-from tests.support import branches as model
+from tests.support import branch_books as model
+from tests.support.branches import World
 
 DEFINITIONS: tuple[Definition, ...] = (None, Set("a", 1), Set("a", 1.0), Unset("a"), Derive("a", "sum", {"x": "b"}, {}))
 STRATEGIES: tuple[model.Strategy, ...] = ("record", "ours", "theirs")
@@ -56,7 +57,7 @@ def folded(branch: Branch, here: Definition, found: Replayed) -> tuple[Any, ...]
 def test_each_combination_of_definitions_is_replayed_as_the_model_says(
     strategy: model.Strategy, here: Definition
 ) -> None:
-    world = model.World()
+    world = World()
     for base, their, left in product(DEFINITIONS, DEFINITIONS, (..., *DEFINITIONS)):
         for agreed, moved in product((..., *DEFINITIONS), (True, False)):
             changes = {} if repr(base) == repr(here) and left is ... else {"a": base}

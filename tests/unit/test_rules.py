@@ -36,6 +36,11 @@ def test_a_module_and_its_functions_can_be_taken_in(module: str) -> None:
             assert body_lines(node) <= FUNCTION_LINES, node.name
 
 
+def test_a_module_of_tests_can_be_taken_in_too() -> None:
+    lengths = {path: len(path.read_text().splitlines()) for path in (sources.ROOT / "tests").rglob("*.py")}
+    assert {path for path, lines in lengths.items() if lines > MODULE_LINES} == set()
+
+
 def test_no_two_public_classes_share_a_name() -> None:
     places = defaultdict(set)
     for module in sources.modules():

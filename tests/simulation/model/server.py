@@ -6,26 +6,18 @@ order.
 """
 
 import asyncio
-import base64
 import json
 import math
 from collections.abc import Callable
 from typing import Any
 
+from tests.simulation.model.connections import Client, Connections
 from tests.simulation.model.consumers import NEVER, Consumer, PullConsumer, PushConsumer
-from tests.simulation.model.store import NANOS, Headers, Refused, Stored, Stream, matches, time_text
+from tests.simulation.model.store import NANOS, Headers, Refused, Stream, body_of, find, matches, time_text
 
 BEGAN_NS = 1_767_225_600 * NANOS  # 2026-01-01, the start of every simulated world
 API = "$JS.API."
 DIRECT_LAG = 0.02  # seconds
-
-
-class Client:
-    """A connection as the server sees it. Its messages go to `deliver(sid, subject, reply, data, headers)`."""
-
-    def __init__(self, deliver: Callable[[int, str, str, bytes, Headers | None], None]) -> None:
-        self.deliver = deliver
-        self.subscriptions: dict[int, str] = {}
 
 
 class NatsModel:
@@ -55,11 +47,7 @@ class NatsModel:
         self.outdated = -math.inf  # when a deposed leader last answered a read
         # Streams without a leader; True if callers get an error instead of no answer.
         self.leaderless: dict[str, bool] = {}
-        self._clients: dict[Client, None] = {}
-        self._literal: dict[str, dict[tuple[Client, int], None]] = {}
-        # By the part of the subject before its only wildcard.
-        self._inboxes: dict[str, dict[tuple[Client, int], None]] = {}
-        self._wild: dict[tuple[Client, int], str] = {}
+        self._connections = Connections()
         self._takers: dict[str, list[Stream]] = {}
         self._timers: dict[Consumer, tuple[float, asyncio.TimerHandle]] = {}
         self._flows: dict[str, PushConsumer] = {}
@@ -68,37 +56,21 @@ class NatsModel:
     # -- connections -----------------------------------------------------------------------------------------------
 
     def attach(self, client: Client) -> None:
-        self._clients[client] = None
+        self._connections.attach(client)
 
     def detach(self, client: Client) -> None:
-        self._clients.pop(client, None)
-        for sid in list(client.subscriptions):
-            self.unsubscribe(client, sid)
+        self._connections.detach(client)
 
     def subscribe(self, client: Client, sid: int, subject: str) -> None:
-        if client not in self._clients:
+        if not self._connections.subscribe(client, sid, subject):
             return
-        client.subscriptions[sid] = subject
-        if subject.endswith(".*") and "*" not in subject[:-1]:
-            self._inboxes.setdefault(subject[:-2], {})[client, sid] = None
-            return
-        if "*" in subject or ">" in subject:
-            self._wild[client, sid] = subject
-            return
-        self._literal.setdefault(subject, {})[client, sid] = None
         for consumers in self.consumers.values():
             for consumer in consumers.values():
                 if isinstance(consumer, PushConsumer) and consumer.target == subject:
                     self._wake(consumer)
 
     def unsubscribe(self, client: Client, sid: int) -> None:
-        subject = client.subscriptions.pop(sid, "")
-        self._wild.pop((client, sid), None)
-        for table, name in ((self._literal, subject), (self._inboxes, subject[:-2])):
-            if (held := table.get(name)) is not None:
-                held.pop((client, sid), None)
-                if not held:
-                    del table[name]
+        self._connections.unsubscribe(client, sid)
 
     def publish(self, subject: str, reply: str, data: bytes, headers: Headers | None) -> None:
         """Handle a message from a connection."""
@@ -120,17 +92,10 @@ class NatsModel:
         return BEGAN_NS + int(self._loop.time() * NANOS)
 
     def send(self, subject: str, reply: str, data: bytes, headers: Headers | None, *, literal: str = "") -> bool:
-        heard = [*self._literal.get(subject, ()), *self._wide(subject)]
-        for client, sid in heard:
-            client.deliver(sid, literal or subject, reply, data, dict(headers) if headers else None)
-        return bool(heard)
+        return self._connections.send(subject, reply, data, headers, literal=literal)
 
     def listened(self, subject: str, *, exactly: bool = False) -> bool:
-        return subject in self._literal or (not exactly and bool(self._wide(subject)))
-
-    def _wide(self, subject: str) -> list[tuple[Client, int]]:
-        found = list(self._inboxes.get(subject.rpartition(".")[0], ()))
-        return found + [one for one, pattern in self._wild.items() if matches(pattern, subject)]
+        return self._connections.listened(subject, exactly=exactly)
 
     def acked(self, stream: Stream, sequence: int) -> None:
         if stream.config.get("retention") == "workqueue":
@@ -197,7 +162,7 @@ class NatsModel:
 
     def restart(self) -> None:
         """Kill and restart the server: connections and everything in memory are lost."""
-        for client in list(self._clients):
+        for client in list(self._connections.clients):
             self.detach(client)
         for stream in self.streams.values():
             stream.restarted()
@@ -291,7 +256,7 @@ class NatsModel:
         stream = self.streams[name]
         self._loop.call_later(DIRECT_LAG, stream.lag)
         try:
-            found = _find(stream.replica or stream, json.loads(data))
+            found = find(stream.replica or stream, json.loads(data))
         except Refused:
             self.send(reply, "", b"", {":status": "404", ":description": "Message Not Found"})
             return
@@ -333,7 +298,7 @@ class NatsModel:
             case ["STREAM", "MSG", "GET", _]:
                 old = stream.replica if stream.deposed and self._asks_deposed() else None
                 self.outdated = self.outdated if old is None else self._loop.time()
-                return {"message": _stored(_find(old or stream, body))}
+                return {"message": body_of(find(old or stream, body))}
             case ["CONSUMER", "CREATE", _, consumer, *_]:
                 return self._create_consumer(stream, consumer, body)
             case ["CONSUMER", "NAMES", _]:
@@ -415,22 +380,3 @@ class NatsModel:
         consumer.end(409, "Consumer Deleted")
         self._arm(consumer)
         return {"success": True}
-
-
-def _find(stream: Stream, body: dict[str, Any]) -> Stored:
-    if "last_by_subj" in body:
-        return stream.last_of(body["last_by_subj"])
-    if "next_by_subj" in body:
-        first = stream.since(body["start_time"]) if "start_time" in body else body.get("seq", 0)
-        return stream.next_of(body["next_by_subj"], first)
-    return stream.get(body["seq"])
-
-
-def _stored(stored: Stored) -> dict[str, Any]:
-    body = {"subject": stored.subject, "seq": stored.sequence, "time": time_text(stored.time_ns)}
-    if stored.data:
-        body["data"] = base64.b64encode(stored.data).decode()
-    if stored.headers:
-        lines = "".join(f"{key}: {value}\r\n" for key, value in stored.headers.items())
-        body["hdrs"] = base64.b64encode(f"NATS/1.0\r\n{lines}\r\n".encode()).decode()
-    return body

@@ -3,6 +3,7 @@
 It follows nats-server 2.15 as far as Rebaser depends on it. `test_conformance.py` runs the same cases against both.
 """
 
+import base64
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -227,3 +228,24 @@ class Stream:
             state["subjects"] = {name: counts[name] for name in names}
             body |= {"total": len(counts), "offset": offset, "limit": 100_000}
         return body
+
+
+def find(stream: Stream, body: dict[str, Any]) -> Stored:
+    """Return the message that a request for one message names. Raises `Refused` if there is none."""
+    if "last_by_subj" in body:
+        return stream.last_of(body["last_by_subj"])
+    if "next_by_subj" in body:
+        first = stream.since(body["start_time"]) if "start_time" in body else body.get("seq", 0)
+        return stream.next_of(body["next_by_subj"], first)
+    return stream.get(body["seq"])
+
+
+def body_of(stored: Stored) -> dict[str, Any]:
+    """Return a message as the answer to a request shows it."""
+    body = {"subject": stored.subject, "seq": stored.sequence, "time": time_text(stored.time_ns)}
+    if stored.data:
+        body["data"] = base64.b64encode(stored.data).decode()
+    if stored.headers:
+        lines = "".join(f"{key}: {value}\r\n" for key, value in stored.headers.items())
+        body["hdrs"] = base64.b64encode(f"NATS/1.0\r\n{lines}\r\n".encode()).decode()
+    return body
