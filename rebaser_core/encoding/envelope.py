@@ -115,6 +115,9 @@ class MessageType(Generic[M]):
     # `read_unchecked`), because checking it first would take a tenth of the decoding time. This function must therefore
     # not accept any type or number that `check_tree` refuses.
     quick: Callable[[dict[str, Any], Limits, int], M | None] | None = None
+    # Returns the lowest version that can express a message, and the payload in CBOR. Returns None for a message that is
+    # not plain (see `rebaser_core.messages.plain`); it is then written with `write`.
+    write_plain: Callable[[M], tuple[int, bytes] | None] | None = None
 
     @property
     def current(self) -> int:
@@ -285,6 +288,10 @@ class MessageRegistry:
         result. Raise `UnprocessableError` if `version` cannot express the message.
         """
         kind = self._by_class[type(message)]
+        if kind.write_plain is not None and version is None and content_type is CBOR:
+            written = kind.write_plain(message)
+            if written is not None:
+                return self._headers[kind.name, written[0], CBOR].copy(), written[1]
         version = version or self.lowest(message)
         headers = self._headers[kind.name, version, content_type].copy()
         return headers, dumps(content_type, {f"v{version}": kind.write(message, version)})

@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from rebaser_core.blobs.address import check_address
-from rebaser_core.commit import PULL_ATTEMPT, Applied, BlobRef, CheckpointRef, Commit, Delta, Kind
+from rebaser_core.commit import PULL_ATTEMPT, Applied, BlobRef, Commit, Delta, Kind
 from rebaser_core.encoding.envelope import MESSAGE_TYPE, Body, Count, Headers, MessageType
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
@@ -25,6 +24,12 @@ from rebaser_core.messages.commit_fields.about import (
     write_about,
 )
 from rebaser_core.messages.commit_fields.attempt import AttemptV1, PullAttemptV3, read_attempt, write_attempt
+from rebaser_core.messages.commit_fields.checkpoint import (
+    CheckpointV1,
+    CheckpointV3,
+    quick_checkpoint,
+    read_checkpoint,
+)
 from rebaser_core.messages.commit_fields.collection import CollectionV3, read_collection, write_collection
 from rebaser_core.messages.commit_fields.decision import read_decision, write_decision
 from rebaser_core.messages.commit_fields.origin import (
@@ -38,6 +43,7 @@ from rebaser_core.messages.commit_fields.origin import (
 )
 from rebaser_core.messages.commit_fields.replay import read_replay, read_settled, write_replay, write_settled
 from rebaser_core.messages.delta import read_delta, write_delta
+from rebaser_core.messages.plain import write_plain_commit
 from rebaser_core.updates import Update, any_match, parse_recompute
 from rebaser_core.values import INT64_MAX
 
@@ -49,12 +55,6 @@ HISTORY = 3  # the first version that records replaced definitions, authors and 
 class AppliedV1(Body):
     stream: str
     sequence: Count
-
-
-class CheckpointV1(Body):
-    address: str
-    sequence: Count
-    size: Count
 
 
 class CommitV1(Body):
@@ -80,13 +80,6 @@ class CommitV2(CommitV1):
     """The wire model of version 2, which adds `recompute`, and patterns as inputs."""
 
     recompute: list[Any] = Field(default_factory=list)
-
-
-class CheckpointV3(CheckpointV1):
-    """The wire model of a reference to a checkpoint. For a branch, `changes` is the address and the size of the blob
-    that contains the branch's changes at the checkpoint."""
-
-    changes: dict[str, Any] | None = None
 
 
 class CommitV3(CommitV2):
@@ -155,7 +148,7 @@ def _read(body: CommitV3, limits: Limits, version: int) -> Commit:
         tuple([read_decision(row) for row in body.requests]),
         delta,
         blob,
-        _read_checkpoint(checkpoint) if checkpoint else None,
+        read_checkpoint(checkpoint) if checkpoint else None,
         read_attempt(body.attempt, body.pull),
         body.forget_before_ms,
         tuple([parse_recompute(raw, limits) for raw in body.recompute]),
@@ -192,11 +185,6 @@ def _read_create(kind: Kind, body: CommitV3) -> dict[str, Any]:
     }
 
 
-def _read_checkpoint(body: CheckpointV3) -> CheckpointRef:
-    changes = None if body.changes is None else read_blob(body.changes)
-    return CheckpointRef(check_address(body.address), body.sequence, body.size, changes)
-
-
 # Nearly all commits decide requests or contain computed values, and have only these fields.
 USUAL = {"id", "previous", "kind", "atMs", "owner", "applied", "covers", "requests", "delta", "forgetBeforeMs", "debt"}
 USUAL |= {"checkpoint"}
@@ -230,7 +218,7 @@ def _quick(raw: dict[str, Any], limits: Limits, version: int) -> Commit | None:
         reached = Applied(stream, sequence)
     named, checkpoint = get("checkpoint"), None
     if named is not None:
-        checkpoint = _quick_checkpoint(named)
+        checkpoint = quick_checkpoint(named)
         if checkpoint is None:
             return None
     stood, authors = get("before", {}), get("authors", [])
@@ -257,17 +245,6 @@ def _quick(raw: dict[str, Any], limits: Limits, version: int) -> Commit | None:
         before_blob=before_blob,
         authors=read_authors(authors, len(decisions)),
     )
-
-
-def _quick_checkpoint(raw: object) -> CheckpointRef | None:
-    """Return the reference to a checkpoint if `raw` has only the fields that it has for a change set that is not a
-    branch; otherwise return None."""
-    if type(raw) is not dict or len(raw) != 3:
-        return None
-    address, sequence, size = raw.get("address"), raw.get("sequence"), raw.get("size")
-    if not (type(sequence) is type(size) is int and 0 <= sequence <= INT64_MAX and 0 <= size <= INT64_MAX):
-        return None
-    return CheckpointRef(check_address(address), sequence, size)
 
 
 def _read_delta(kind: Kind, raw: dict[str, Any] | None, limits: Limits, version: int) -> tuple[Delta, BlobRef | None]:
@@ -385,7 +362,15 @@ def _write_delta(commit: Commit, version: int) -> dict[str, Any]:
 
 
 COMMIT = MessageType(
-    "Commit", Commit, (CommitV1, CommitV2, CommitV3), (upgrade_v1, upgrade_v2), _read, _write, _lowest, _quick
+    "Commit",
+    Commit,
+    (CommitV1, CommitV2, CommitV3),
+    (upgrade_v1, upgrade_v2),
+    _read,
+    _write,
+    _lowest,
+    _quick,
+    write_plain_commit,
 )
 
 

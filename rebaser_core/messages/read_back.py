@@ -11,11 +11,12 @@ from io import BytesIO
 from typing import Any
 
 from rebaser_core.blobs.address import is_address
-from rebaser_core.commit import Authorship, CheckpointRef, Commit, Decision, Delta, Kind, Outcome
+from rebaser_core.commit import Authorship, CheckpointRef, Commit, Decision, Delta, Outcome
 from rebaser_core.encoding.envelope import APPLIED, CBOR, CONTENT_TYPE, DEBT, MESSAGE_TYPE, MESSAGE_VERSION, Headers
 from rebaser_core.encoding.payload import read_unchecked
 from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.commit import COMMIT, USUAL, USUAL_HISTORY
+from rebaser_core.messages.plain import is_plain
 from rebaser_core.updates import Set, Update
 from rebaser_core.values import INT64_MAX, INT64_MIN, check_json
 
@@ -29,17 +30,7 @@ def surely_reads_back(commit: Commit, headers: Headers, payload: bytes) -> bool:
     replaced definitions are all of the type `Set`, that refer to no blobs, and that do not belong to a branch. For any
     other commit, return false. Raise `UnprocessableError` if `payload` is not CBOR.
     """
-    if commit.kind is not Kind.REBASE or commit.delta_blob is not None:
-        return False
-    if commit.attempt is not None or commit.recompute or commit.before_blob is not None or commit.reverts is not None:
-        return False
-    if commit.origin is not None or commit.status is not None or commit.branch is not None or commit.carried != ():
-        return False
-    if commit.begin != 0 or commit.edited is not None or commit.blobs or commit.settled != ():
-        return False
-    if commit.replay is not None or commit.source is not None or commit.marking is not None or commit.protected:
-        return False
-    if commit.collection is not None:
+    if not is_plain(commit):
         return False
     header = headers.get
     version, usual = ("1", USUAL) if commit.before is None else ("3", USUAL_HISTORY)

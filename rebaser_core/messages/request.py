@@ -19,6 +19,7 @@ from rebaser_core.ids import RequestId, check_request_id, check_token
 from rebaser_core.limits import Limits
 from rebaser_core.messages.commit_fields.about import check_marking, write_marking
 from rebaser_core.messages.commit_fields.origin import AUTO, MANUAL, read_status
+from rebaser_core.messages.plain import Written, write_plain_request
 from rebaser_core.record import record
 from rebaser_core.updates import Recompute, Update, any_match, parse_recompute, parse_updates
 
@@ -279,9 +280,7 @@ def _lowest(request: EnqueueUpdatesRequest) -> int:
 
 
 def _is_v4(request: EnqueueUpdatesRequest) -> bool:
-    if request.author or request.message or request.expect_at is not None:
-        return True
-    return request.action is not None
+    return bool(request.author or request.message) or request.expect_at is not None or request.action is not None
 
 
 def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
@@ -323,6 +322,14 @@ def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
             )
         wire["recompute"] = request.recompute.to_wire()
     return wire | _write_v4(request) if version >= 4 else wire
+
+
+def _write_plain(request: EnqueueUpdatesRequest) -> Written:
+    if request.updates is None or request.updates_address is not None or _is_v4(request):
+        return None
+    if request.from_change_set_id is not None or request.recompute is not None:
+        return None
+    return write_plain_request(request.id, request.workspace_id, request.change_set_id, request.updates)
 
 
 def _write_v4(request: EnqueueUpdatesRequest) -> dict[str, Any]:
@@ -388,4 +395,5 @@ REQUEST = MessageType(
     _write,
     _lowest,
     _quick,
+    _write_plain,
 )

@@ -10,6 +10,7 @@ from rebaser_core.encoding.payload import malformed
 from rebaser_core.ids import RequestId
 from rebaser_core.limits import COMMIT_LIMITS, Limits
 from rebaser_core.messages.delta import check_version
+from rebaser_core.messages.plain import write_plain_response
 from rebaser_core.response import Conflict, Conflicts, EnqueueUpdatesResponse, Failure, Sides, Status, Success
 from rebaser_core.updates import Update, parse_update
 from rebaser_core.values import INT64_MAX
@@ -210,4 +211,5 @@ RESPONSE = MessageType(
     _write,
     _lowest,
     _quick,
+    write_plain_response,
 )
