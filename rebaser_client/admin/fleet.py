@@ -143,11 +143,11 @@ class FleetState:
         for key, head in heads.items():
             self._note(key, head)
 
-    def committed(self, key: ChangeSetKey, head: Head) -> None:
-        """Record that a commit has arrived. `head` is the newest message in the log of `key`."""
+    def committed(self, key: ChangeSetKey, head: Head, commits: int = 1) -> None:
+        """Record that `commits` commits have arrived. `head` is now the newest message in the log of `key`."""
         before = self._logs.get(key)
         log = self._note(key, head)
-        log.commits = 1 if before is None else before.commits + 1
+        log.commits = commits if before is None else before.commits + commits
         self._changed.add(key)
 
     def _note(self, key: ChangeSetKey, head: Head) -> _Log:

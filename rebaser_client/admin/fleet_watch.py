@@ -1,7 +1,7 @@
 """Observes the activity of an installation, for `rebaser top`.
 
-Invariant: after the first call of `look`, only the headers of new commits, and the numbers of queued requests and tasks
-of each change set, are read.
+Invariants: after the first call of `look`, only the headers of new commits, and the numbers of queued requests and
+tasks of each change set, are read. Between two calls, nothing is read, and NATS holds nothing for the observer.
 """
 
 import time
@@ -14,13 +14,12 @@ from rebaser_client.admin.fleet import FleetState, FleetView
 from rebaser_client.admin.servers import ServerInfo, ping
 from rebaser_client.admin.status import key_counts
 from rebaser_client.admin.stream_usage import TasksStatus, read_tasks
-from rebaser_client.cooperative import cooperate
-from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer, StreamInfo
+from rebaser_client.jetstream import ApiError, JetStream, StreamInfo
 from rebaser_client.jetstream.errors import STREAM_NOT_FOUND
 from rebaser_client.log.branches import BranchInfo
-from rebaser_client.log.heads import CHUNK, Head, read_heads
+from rebaser_client.log.heads import HeadReader
 from rebaser_client.task_groups import flat_task_group
-from rebaser_core.ids import ChangeSetKey, is_key
+from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
 
 COUNTS_SHARE = 20  # counting, which is slow if many change sets have requests, takes at most 1/20 of the time
@@ -29,7 +28,7 @@ COUNTS_SHARE = 20  # counting, which is slow if many change sets have requests, 
 class FleetWatch:
     """Observes the activity of one workspace of an installation, or of all workspaces.
 
-    Use this class as an async context manager.
+    Use this class as an async context manager, although there is nothing to release at present.
     """
 
     def __init__(self, js: JetStream, subjects: Subjects, workspace: str | None) -> None:
@@ -37,7 +36,7 @@ class FleetWatch:
         self._subjects = subjects
         self._workspace = workspace
         self._state = FleetState()
-        self._consumer: OrderedConsumer | None = None
+        self._heads = HeadReader(js, subjects, workspace)
         self._looked: float | None = None
         self._requests: StreamInfo | None = None
         self._counted = -1.0  # the value of `time.monotonic` until which the last counts are recent enough
@@ -50,9 +49,7 @@ class FleetWatch:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        consumer, self._consumer = self._consumer, None
-        if consumer is not None:
-            await consumer.__aexit__(kind, error, trace)
+        pass
 
     async def look(self, asked: ChangeSetKey | None = None) -> FleetView:
         """Return the current activity. Rates are averages since the previous call; in the first call, they are 0.
@@ -74,8 +71,7 @@ class FleetWatch:
             group.start_soon(ask, "dlq", partial(self._info, subjects.dlq_stream))
             group.start_soon(ask, "tasks", partial(read_tasks, js, subjects))
             group.start_soon(self._count)
-            group.start_soon(self._follow)
-        await self._follow()  # what came while servers answered the ping
+        await self._read_commits()  # last, so that what came while servers answered the ping is included
         return self._view(found["servers"], found["requests"], found["dlq"], found["tasks"])
 
     def change_sets(self) -> list[BranchInfo]:
@@ -134,40 +130,20 @@ class FleetWatch:
         ended = time.monotonic()
         self._counted = ended + (ended - began) * (COUNTS_SHARE - 1)
 
-    async def _follow(self) -> None:
-        """Read the headers of new commits. The first call reads the headers of the newest commit of each change set."""
-        consumer = self._consumer
-        if consumer is None or consumer.failure is not None:
-            try:
-                consumer = await self._open()
-            except ApiError as error:
-                if error.err_code != STREAM_NOT_FOUND:
-                    raise
-                self._state.begin({})
-                return
-        head = f"{self._subjects.root}.commits."
-        while consumer.pending:
-            for message in consumer.take(CHUNK):
-                name = message.subject[len(head) :]
-                if is_key(name):  # otherwise, this is not the log of a change set
-                    names = name.partition(".")
-                    key = ChangeSetKey(names[0], names[2])
-                    self._state.committed(key, Head(message.stream_sequence, message.timestamp_ns, message.headers))
-            await cooperate()
-
-    async def _open(self) -> OrderedConsumer:
-        broken, self._consumer = self._consumer, None
-        if broken is not None:
-            broken.close_soon()
-        heads = await read_heads(self._js, self._subjects, self._workspace)
-        self._state.begin(heads)
-        newest = max((head.sequence for head in heads.values()), default=0)
-        pattern = f"{self._subjects.root}.commits.{self._workspace or '*'}.*"
-        consumer = OrderedConsumer(
-            self._js, self._subjects.commits_stream, pattern, start=newest + 1, headers_only=True
-        )
-        self._consumer = await consumer.__aenter__()
-        return consumer
+    async def _read_commits(self) -> None:
+        try:
+            found = await self._heads.read()
+        except ApiError as error:
+            if error.err_code != STREAM_NOT_FOUND:
+                raise
+            self._state.begin({})  # no server has run yet, or the stream was deleted and may be restored
+            self._heads = HeadReader(self._js, self._subjects, self._workspace)
+            return
+        if found.anew:
+            self._state.begin(found.heads)
+            return
+        for key, head in found.heads.items():
+            self._state.committed(key, head, found.commits[key])
 
 
 def _age(requests: StreamInfo | None) -> float:

@@ -1,0 +1,132 @@
+"""The newest message of each log is read, and later only what is new, whatever was stored, deleted or restored in
+between."""
+
+import random
+from typing import Any
+
+import pytest
+
+from rebaser_client.admin import fleet_watch
+from rebaser_client.admin.fleet_watch import FleetWatch
+from rebaser_client.jetstream import JetStream, OrderedConsumer
+from rebaser_client.log import heads
+from rebaser_client.log.heads import HeadReader
+from rebaser_core.errors import TransientError
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.streams.subjects import Subjects
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+KEYS = [ChangeSetKey(workspace, name) for workspace in ("ws", "other") for name in "abc"]
+
+
+async def store(js: JetStream, subjects: Subjects, key: ChangeSetKey) -> int:
+    return (await js.publish(subjects.commits(key), b"", {"X-Test": "1"})).sequence
+
+
+@pytest.mark.parametrize("workspace", [None, "ws"])
+@pytest.mark.parametrize("seed", range(3))
+async def test_each_call_returns_what_was_stored_since_the_one_before(
+    js: JetStream, subjects: Subjects, workspace: str | None, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(seed)
+    monkeypatch.setattr(heads, "CHUNK", rng.randint(1, 4))
+    monkeypatch.setattr(heads, "SILENCE", 0.05)
+    reader, calls = HeadReader(js, subjects, workspace), 0
+    for _ in range(25):
+        new = dict[ChangeSetKey, list[int]]()
+        for _ in range(rng.choice((0, 1, 3, 12))):
+            key = rng.choice(KEYS)
+            new.setdefault(key, []).append(await store(js, subjects, key))
+        if new and rng.random() < 0.3:  # the newest message of the stream may be among those that are deleted
+            for sequence in new.pop(rng.choice(list(new))):
+                await js.delete_message(subjects.commits_stream, sequence)
+        found, calls = await reader.read(), calls + 1
+        expected = {key: stored for key, stored in new.items() if workspace in (None, key.workspace)}
+        assert {key: head.sequence for key, head in found.heads.items()} == {
+            key: stored[-1] for key, stored in expected.items()
+        }
+        assert found.anew is (calls == 1)
+        if not found.anew:
+            assert found.commits == {key: len(stored) for key, stored in expected.items()}
+
+
+async def test_what_could_not_be_read_is_read_by_the_next_call(
+    js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = HeadReader(js, subjects)
+    await store(js, subjects, KEYS[0])
+    await reader.read()
+    for key in KEYS * 2:
+        await store(js, subjects, key)
+    taken: list[Any] = []
+
+    def interrupted(self: OrderedConsumer, most: int, *_: object) -> Any:
+        if taken:
+            raise TransientError("NATS has gone away")
+        taken.extend(take(self, 1))
+        return taken
+
+    take = OrderedConsumer.take
+    with monkeypatch.context() as patch:
+        patch.setattr(OrderedConsumer, "take", interrupted)
+        with pytest.raises(TransientError):
+            await reader.read()
+    assert taken
+    assert (await reader.read()).commits == dict.fromkeys(KEYS, 2)
+
+
+async def test_a_stream_that_was_made_anew_is_read_anew(js: JetStream, subjects: Subjects) -> None:
+    reader = HeadReader(js, subjects)
+    for key in KEYS:
+        await store(js, subjects, key)
+    assert (await reader.read()).heads.keys() == set(KEYS)
+    config = (await js.stream_info(subjects.commits_stream)).config
+    await js.delete_stream(subjects.commits_stream)
+    await js.add_stream(config)
+    await store(js, subjects, KEYS[1])
+    found = await reader.read()
+    assert found.anew
+    assert found.heads.keys() == {KEYS[1]}
+
+
+async def test_what_is_stored_while_the_logs_are_read_is_neither_missed_nor_returned_twice(
+    js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer for the newest message of each log leaves out a log whose newest message is stored just before the
+    consumer is created, until it has delivered all others."""
+    for key in KEYS:
+        await store(js, subjects, key)
+    opened = OrderedConsumer.__aenter__
+
+    async def grown(consumer: OrderedConsumer) -> OrderedConsumer:
+        await store(js, subjects, KEYS[0])
+        return await opened(consumer)
+
+    monkeypatch.setattr(heads, "CHUNK", 1)
+    reader = HeadReader(js, subjects)
+    with monkeypatch.context() as patch:
+        patch.setattr(OrderedConsumer, "__aenter__", grown)
+        assert (await reader.read()).heads.keys() == set(KEYS)
+        await store(js, subjects, KEYS[1])
+        assert (await reader.read()).commits == {KEYS[1]: 1, KEYS[0]: 1}
+    assert not (await reader.read()).heads
+
+
+async def test_a_look_shows_what_was_stored_while_servers_answered_and_leaves_nothing_behind(
+    js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So what a page shows is at most as old as one look and the pause after it. Between two looks, NATS has no
+    consumer to which it delivers commits."""
+    sequences: list[int] = []
+
+    async def slow_servers(*_: object, **__: object) -> list[Any]:
+        sequences.append(await store(js, subjects, KEYS[0]))
+        return []
+
+    monkeypatch.setattr(fleet_watch, "ping", slow_servers)
+    async with FleetWatch(js, subjects, None) as fleet:
+        for _ in range(3):
+            await fleet.look()
+            assert [info.sequence for info in fleet.change_sets()] == sequences[-1:]
+            assert (await js.stream_info(subjects.commits_stream)).consumers == 0
