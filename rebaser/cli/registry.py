@@ -193,6 +193,7 @@ def _diff() -> Function:
         "rebaser apply shop dearer",
         "rebaser apply shop dearer --strict --yes --author ann -m 'autumn prices'",
         "rebaser apply shop dearer --at 2h                   # the branch as it was two hours ago",
+        "rebaser apply shop dearer --at 44 --expect main@41  # only what was reviewed",
     ),
 )
 def _apply() -> Function:

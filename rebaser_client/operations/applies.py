@@ -46,6 +46,7 @@ class ApplyOperations(RebaseOperations):
         *,
         to: str | None = None,
         at: At | None = None,
+        expect_at: int | None = None,
         strict: bool = False,
         allow_stale: bool = False,
         check: bool = False,
@@ -62,6 +63,9 @@ class ApplyOperations(RebaseOperations):
 
         - `to`: the change set to which the branch is applied; by default, its target.
         - `at`: apply the branch as of this position, a log sequence or a time with its time zone, without a rebase.
+        - `expect_at`: the log sequence of the target up to which the caller has seen it, such as `target_sequence` of
+          `changes`. If the target was edited after that, nothing is applied, and the code is `moved`. Requires `at`, so
+          that both the branch and the target are as the caller has seen them.
         - `strict`: apply only if the branch contains all edits of the target. The target then becomes equal to the
           branch.
         - `allow_stale`: do not wait until the derived values of the branch are up to date.
@@ -84,6 +88,11 @@ class ApplyOperations(RebaseOperations):
         if check and allow_stale:
             raise UnprocessableError(
                 "`check` and `allow_stale` exclude each other: the check needs derived values that are up to date",
+                code="invalid_argument",
+            )
+        if at is None and expect_at is not None:
+            raise UnprocessableError(
+                "`expect_at` requires `at`: without `at`, the branch is first rebased and may change",
                 code="invalid_argument",
             )
         if at is None and options.get("request_id") is not None:
@@ -111,7 +120,7 @@ class ApplyOperations(RebaseOperations):
             action = Apply(branch, found.sequence, strict, allow_stale, keep)
             try:
                 return await self.enqueue_updates_with_reply(
-                    workspace, to or found.target, (), action=action, **options
+                    workspace, to or found.target, (), action=action, expect_at=expect_at, **options
                 )
             except RequestRejected as error:
                 moved = isinstance(error, RequestConflicts) or error.code in ("behind", "moved")

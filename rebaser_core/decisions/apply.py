@@ -53,13 +53,15 @@ def check_source(target: str, source: Source, now: BranchSummary | None, then: B
         )
 
 
-def check_target(state: ChangeSetState, apply: Apply, offer: Offer) -> UnprocessableError | None:
+def check_target(
+    state: ChangeSetState, apply: Apply, offer: Offer, expect_at: int | None = None
+) -> UnprocessableError | None:
     """Return the reason why the target must refuse `offer`, or None if it may apply the branch. `state` is the target's
-    state.
+    state, and `expect_at` the log sequence up to which the sender has seen the target (None: unknown).
 
-    The error code is `moved` if the branch was created from an earlier change set that had the target's name, or if
-    `apply` is strict and the target was edited after the base. The code is `behind` if the target has already applied
-    the branch after the base.
+    The error code is `moved` if the branch was created from an earlier change set that had the target's name, if the
+    target was edited after `expect_at`, or if `apply` is strict and the target was edited after the base. The code is
+    `behind` if the target has already applied the branch after the base.
     """
     name, base = offer.source.change_set, offer.base
     birth = 0 if state.branch is None else state.branch.birth
@@ -73,6 +75,12 @@ def check_target(state: ChangeSetState, apply: Apply, offer: Offer) -> Unprocess
     if taken > base:
         return UnprocessableError(
             f"{name} was already applied in commit {taken}, after its base {base}: rebase it first", code="behind"
+        )
+    if expect_at is not None and state.edited > expect_at:
+        return UnprocessableError(
+            f"this change set was edited by commit {state.edited}, after the expected commit {expect_at}: review {name}"
+            " again before you apply it",
+            code="moved",
         )
     if apply.strict and state.edited > base:
         return UnprocessableError(

@@ -335,7 +335,7 @@ class _PendingState:
         if state.protected and request.edits:
             return UnprocessableError("this change set is protected: apply a branch instead", code="protected")
         if isinstance(action, Apply) and request.offer is not None:
-            return check_target(state, action, request.offer)
+            return check_target(state, action, request.offer, request.expect_at)
         return None
 
     def derives(self, asked: Recompute, updates: Sequence[Update]) -> bool:

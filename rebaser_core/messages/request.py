@@ -38,7 +38,8 @@ class EnqueueUpdatesRequest:
     the request is refused if a later commit defined or removed one of its ids.
 
     A request with an `action` has no updates and no `recompute`. Of these requests, only reverts, applies and marks may
-    have `expect_at`. A mark is refused if any commit follows `expect_at`.
+    have `expect_at`. An apply is refused if its target, the change set of the request, was edited after `expect_at`. A
+    mark is refused if any commit follows `expect_at`.
     """
 
     id: RequestId

@@ -33,6 +33,11 @@ async def settled(console: WebConsole, path: str, **wanted: Any) -> Any:
                 return head
 
 
+def shown_in(changes: Any) -> dict[str, int]:
+    """The positions of the branch and of its target that a page of changes shows."""
+    return {"at": changes["position"], "targetAt": changes["targetPosition"]}
+
+
 async def test_branches_are_listed_and_found(console: WebConsole, ws: str, shop: str) -> None:
     await settled(console, f"{shop}/draft", behind=True)
     answer = await console.get(f"/branches?q={ws}")
@@ -66,7 +71,7 @@ async def test_a_branch_is_rebased_settled_and_applied(
     seen = await acting.get(f"{shop}/draft/changes")
     rebased = await acting.act(f"{shop}/draft/rebase", who)
     assert rebased["conflicts"] == 1
-    refused = await acting.act(f"{shop}/draft/apply", {"at": seen["position"], **who}, 409)
+    refused = await acting.act(f"{shop}/draft/apply", {**shown_in(seen), **who}, 409)
     assert refused["error"]["code"] in ("behind", "unresolved", "conflicts")
     found = await acting.get(f"{shop}/draft/conflicts")
     assert found["rows"] == [{"id": "a", "base": "1", "ours": "10", "theirs": "5"}]
@@ -77,7 +82,11 @@ async def test_a_branch_is_rebased_settled_and_applied(
     assert (await acting.act(f"{shop}/draft/resolve", settle))["updates"] == 1
     assert (await acting.act(f"{shop}/draft/resolve", settle, 409))["error"]["code"] == "moved"
     changes = await acting.get(f"{shop}/draft/changes")
-    done = await acting.act(f"{shop}/draft/apply", {"at": changes["position"], "check": True, **who})
+    await client.enqueue_updates_with_reply(ws, "main", [Set("other", 1)], wait="derived")
+    refused = await acting.act(f"{shop}/draft/apply", {**shown_in(changes), **who}, 409)
+    assert refused["error"]["code"] == "moved", "main is not what the page showed"
+    changes = await acting.get(f"{shop}/draft/changes")
+    done = await acting.act(f"{shop}/draft/apply", {**shown_in(changes), "check": True, **who})
     assert done["updates"] == 2
     assert (await client.value(ws, "main", "a")).value == 7  # type: ignore[union-attr]
     shown = await acting.get(f"{shop}/main/commit?at={done['commit']}")
@@ -149,7 +158,7 @@ async def test_new_errors_stop_an_apply_and_are_named(
     await acting.act(f"{shop}/main/branch", {"name": "broken"})
     await client.enqueue_updates_with_reply(ws, "broken", [Set("b", "two")], wait="derived")
     changes = await acting.get(f"{shop}/broken/changes")
-    refused = await acting.act(f"{shop}/broken/apply", {"at": changes["position"], "check": True}, 409)
+    refused = await acting.act(f"{shop}/broken/apply", {**shown_in(changes), "check": True}, 409)
     assert refused["error"]["code"] == "new_errors"
     assert [one["id"] for one in refused["error"]["details"]] == ["sum"]
 
@@ -216,7 +225,8 @@ async def test_a_change_set_is_closed_and_opened_again(acting: WebConsole, shop:
         ("revert", {"at": 1, "of": 5}),
         ("revert", {"at": 1, "request": "x" * 513}),
         ("apply", {}),
-        ("apply", {"at": 1, "check": 1}),
+        ("apply", {"at": 1}),
+        ("apply", {"at": 1, "targetAt": 1, "check": 1}),
     ],
 )
 async def test_what_is_not_well_formed_is_refused(acting: WebConsole, shop: str, action: str, body: object) -> None:

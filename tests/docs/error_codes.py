@@ -21,8 +21,9 @@ REFUSED = {
     "exists": "A change set cannot be created under a name that is in use.",
     "invalid_definition": "The definition has an input or a parameter that its built-in function does not have.",
     "moved": "A value of the request was defined or removed, or came into conflict, after the position that the request"
-    " expects. For a value that does not exist, the newest edit of the change set counts. Or an apply is strict, and"
-    " the target was edited after the base of the branch. Or the target was created after the base, because it replaces"
+    " expects. For a value that does not exist, the newest edit of the change set counts. Or the"
+    " target of an apply was edited after the position that it expects or, if it is strict, after the base of the"
+    " branch. Or the target was created after the base, because it replaces"
     " an earlier change set of its name. Or a revert in a branch names commits of the target after the base.",
     "no_such_change_set": "The change set to create from, apply, protect or close does not exist, or did not"
     " exist at that position.",

@@ -89,6 +89,21 @@ async def test_a_conflict_shows_all_sides_and_what_to_do(
         assert "apply draft again without --at" in done.stderr
         done = await rebaser("apply", "shop", "draft", "--yes", "--at", "0s", "--strict", **place)
         assert "apply draft again without --at" in done.stderr
+        edited, seen = (
+            (await client.state("shop", "main")).edited,
+            (await client.changes("shop", "draft")).target_sequence,
+        )
+        at_once = ("apply", "shop", "draft", "--yes", "--at", "0s", "--expect")
+        done = await rebaser(*at_once, f"main@{edited - 1}", **place)
+        assert (done.returncode, f"after the expected commit {edited - 1}" in done.stderr) == (1, True), done.stderr
+        assert "`rebaser diff shop draft` shows both sides" in done.stderr
+        done = await rebaser(*at_once, f"main@{seen}", **place)
+        assert (done.returncode, done.stdout) == (1, "price\t9\t11\t10\n"), "what it expects holds: the conflict counts"
+        for wrong, told_of in (("main", "name the target"), (f"none@{seen}", "not the target of draft")):
+            done = await rebaser(*at_once, wrong, **place)
+            assert (done.returncode, told_of in done.stderr) == (2, True), done.stderr
+        done = await rebaser("apply", "shop", "draft", "--yes", "--expect", f"main@{seen}", **place)
+        assert (done.returncode, "with --at" in done.stderr) == (2, True), done.stderr
         done = await rebaser("apply", "shop", "draft", "--yes", **place)
         assert (done.returncode, done.stdout) == (1, "price\t9\t11\t10\n")
         assert "rebaser resolve shop draft price --take main" in done.stderr

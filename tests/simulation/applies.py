@@ -48,6 +48,11 @@ def edited(source: "History", position: int) -> int:
     return max([source.birth, *(one for one in source.deltas if one <= position)])
 
 
+def expected_by(asked: "Asked") -> int | None:
+    """Return the position of the target that the request expects; None if it expects none."""
+    return None if asked.message is None else asked.message.expect_at
+
+
 def wrong_apply(
     history: "History", source: "History | None", apply: Apply, asked: "Asked", commit: Commit
 ) -> tuple[str, list[Update]]:
@@ -71,6 +76,9 @@ def wrong_apply(
         return "it is not what was branched from", []
     if apply.strict and history.last_edit > base:
         return f"it was edited by {history.last_edit}, after {base}", []
+    expected = expected_by(asked)
+    if expected is not None and max(history.last_edit, history.birth) > expected:
+        return f"it was edited by {history.last_edit}, after the expected {expected}", []
     if not apply.allow_stale and source.covers < edited(source, at.sequence):
         return "derived values of the branch are not up to date", []
     if source.disputed_at.get(at.sequence):
@@ -121,7 +129,10 @@ def wrong_apply_refusal(
         case "moved":
             bases = [source.target_at(one)[1] for one in places]
             moved = any(history.birth > base or (apply.strict and history.last_edit > base) for base in bases)
-            return "" if moved else "nothing was edited since the base"
+            if (expected := expected_by(asked)) is not None:
+                told = [dispute.told for dispute in history.disputes.values()]
+                moved |= max(history.last_edit, history.birth, *told) > expected
+            return "" if moved else "nothing was edited since the base, or the expected position"
         case "purged":
             return "" if source.purged or any(one < source.birth for one in places) else "nothing is purged"
     return f"nobody knows the code {decision.code}"
@@ -147,7 +158,7 @@ def wrong_mark(history: "History", marking: Marking, decision: Decision) -> str:
 def wrong_deletion(history: "History", asked: "Asked", decision: Decision, closed_for: float) -> str:
     """Return what is wrong with the decision on a sweeper's request to delete a closed change set; empty if nothing
     is."""
-    at = 0 if asked.message is None or asked.message.expect_at is None else asked.message.expect_at
+    at = expected_by(asked)
     if not at:
         return ""
     if decision.outcome is not Outcome.SUCCESS:

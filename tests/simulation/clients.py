@@ -132,6 +132,8 @@ class Programme:
             branch = ChangeSetKey(operation.key.workspace, operation.apply.source)
             if operation.of_old and (older := self.known.get(branch)):
                 operation.apply = replace(operation.apply, at=older[operation.pick % len(older)])
+            if operation.pick // 7 % 4 == 0 and (seen := self.known.get(operation.key)):
+                operation.expect_at = seen[operation.pick % len(seen)]
             return
         known = self.known.get(operation.key)
         if known and operation.expects:

@@ -100,6 +100,16 @@ def test_a_target_takes_what_was_branched_from_it_and_was_not_taken_since(
     assert code_of(check_target(state, Apply("fix", strict=strict), Offer(SOURCE, 10, PATCH))) == code
 
 
+@pytest.mark.parametrize(("edited", "expect_at", "code"), [(20, 20, ""), (21, 20, "moved"), (21, None, "")])
+def test_a_target_that_was_edited_after_the_expected_position_takes_nothing(
+    edited: int, expect_at: int | None, code: str
+) -> None:
+    """The edit is of another value than those that the branch changed, and is after the base."""
+    about = {"action": Apply("fix"), "offer": Offer(SOURCE, 10, PATCH), "patch": PATCH}
+    done = ask(target(edited=edited), expect_at=expect_at, **about)
+    assert (done.decisions[0].code, done.source) == (code, None if code else SOURCE)
+
+
 def ask(state: ChangeSetState, **fields: Any) -> DecidedBatch:
     patch = fields.get("patch", ())
     merged = Merged()

@@ -36,11 +36,11 @@ def flag_of(body: Body, name: str) -> bool:
     return found
 
 
-def position_of(body: Body) -> int:
+def position_of(body: Body, name: str = "at") -> int:
     """Return the position that the page showed."""
-    found = body.get("at")
+    found = body.get(name)
     if type(found) is not int or not 0 < found < 2**63:  # a larger one would make a request that no server can read
-        raise invalid("at has to be the position that was shown")
+        raise invalid(f"{name} has to be the position that was shown")
     return found
 
 
@@ -129,12 +129,14 @@ async def resolve(console: Console, given: Given, body: Body) -> Answer:
 
 
 async def apply(console: Console, given: Given, body: Body) -> Answer:
-    """Apply the branch, as of the position that was shown, to its target."""
-    key, at = given.key, position_of(body)
+    """Apply the branch, as of the position that was shown, to its target. It is refused if the target was edited after
+    `targetAt`, the position of the target that was shown."""
+    key, at, target_at = given.key, position_of(body), position_of(body, "targetAt")
     client = await console.client()
     response = await client.apply(
         *(key.workspace, key.change_set),
         at=at,
+        expect_at=target_at,
         check=flag_of(body, "check"),
         keep=flag_of(body, "keep"),
         **_who(body),

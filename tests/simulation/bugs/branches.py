@@ -72,6 +72,14 @@ BUGS = (
         "            self.state.last = sequence\n            return sequence\n",
     ),
     bug(
+        "a branch is applied though its target is not what the request expects",
+        "gentle",
+        96,
+        "rebaser_core.decisions.apply",
+        "    if expect_at is not None and state.edited > expect_at:\n",
+        "    if False:\n",
+    ),
+    bug(
         "an apply takes what the branch is now, whatever it names",
         "gentle",
         5,

@@ -1,7 +1,8 @@
 """`rebaser apply`: applies the changes of a branch to its target.
 
 Invariant: unless `--yes` is given, the changes are shown before they are applied. The command applies the branch
-exactly at the position that it has shown, even if the branch is edited in the meantime.
+exactly at the position that it has shown, even if the branch is edited in the meantime, and only if the target has not
+been edited since.
 """
 
 import sys
@@ -63,6 +64,10 @@ def apply(
         str | None,
         typer.Option(metavar="P", help="Apply the branch as of this position: a log sequence, an age or a time."),
     ] = None,
+    expect: Annotated[
+        str | None,
+        typer.Option(metavar="CS@P", help="Fail if the target was edited after this log sequence. Needs --at."),
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail if the target has edits that the branch does not have.")
     ] = False,
@@ -96,6 +101,9 @@ def apply(
     computes its own. After the apply, the branch is closed, unless it was edited in the meantime or --keep is given. To
     undo an apply, use `rebaser revert`. With --at, the branch is applied as it was at a position, and is not rebased.
 
+    To apply exactly what was reviewed elsewhere, give both positions that were seen, such as --at 12 --expect main@9.
+    If the target was edited after its position, nothing is applied.
+
     With --check, nothing is applied if a value is in error in the branch, but not in the target. The check reads all
     values of both change sets. With --strict, it is exact, because the target then becomes equal to the branch.
     """
@@ -105,8 +113,19 @@ def apply(
     if to is not None:
         checked_key(workspace, to)
     position = None if at is None else checked_position(workspace, f"{branch}@{at}")[1]
+    seen = None if expect is None else _expected(workspace, expect, at)
     how = (strict, allow_stale, check, keep, yes)
-    return _Apply(key, to, position, *how, author, message, timeout, json).run(nats, prefix)
+    return _Apply(key, to, position, seen, *how, author, message, timeout, json).run(nats, prefix)
+
+
+def _expected(workspace: str, expect: str, at: str | None) -> tuple[str, int]:
+    """Return the change set and the log sequence that `--expect` names."""
+    key, position = checked_position(workspace, expect)
+    if type(position) is not int:
+        raise usage_error("name the target and a log sequence of it, such as main@9", "--expect")
+    if at is None:
+        raise usage_error("also give the position of the branch that was seen, with --at", "--expect")
+    return key.change_set, position
 
 
 @dataclass(slots=True)
@@ -114,6 +133,7 @@ class _Apply:
     key: "ChangeSetKey"
     to: str | None
     at: "At | None"
+    seen: tuple[str, int] | None  # the change set and its log sequence that `--expect` names
     strict: bool
     allow_stale: bool
     check: bool
@@ -159,6 +179,10 @@ class _Apply:
         code = run_async(partial(self._find, nats, prefix))
         if code:
             return code
+        if self.seen is not None and self.seen[0] != self.target:
+            raise usage_error(
+                f"{self.seen[0]} is not the target of {self.key.change_set}: name {self.target}", "--expect"
+            )
         if self.open_conflicts:
             raise CommandFailed(self._in_conflict())
         if self.found is None or not self.found.changes:
@@ -181,7 +205,7 @@ class _Apply:
                 return None
             if isinstance(self.refused, RequestConflicts):
                 show_refused_conflicts(self.info, self.target, self.refused.conflicts, self.json)
-            raise refused(self.refused, self.info, self.target)
+            raise refused(self.refused, self.info, self.target, expected=self.seen is not None)
         assert self.response is not None  # noqa: S101 - `_apply` sets it if there is no error
         show_success(self.info, self.target, self.response, keep=self.keep, json=self.json)
         return 0
@@ -233,6 +257,7 @@ class _Apply:
                     *(self.key.workspace, self.key.change_set),
                     to=self.to,
                     at=self.info.sequence,
+                    expect_at=self._expect_at(),
                     strict=self.strict,
                     allow_stale=self.allow_stale,
                     check=self.check,
@@ -245,6 +270,14 @@ class _Apply:
                 self.refused = error
             except NewErrors as error:
                 self.errors = error
+
+    def _expect_at(self) -> int | None:
+        """Return the log sequence after which the target must not have been edited: the one that `--expect` names, or
+        the one as of which the user has confirmed the changes."""
+        if self.seen is not None:
+            return self.seen[1]
+        assert self.found is not None  # noqa: S101 - `_find` sets it or raises
+        return None if self.yes else self.found.target_sequence
 
     def _in_conflict(self) -> str:
         """Show the conflicts of the branch, and return the message that says why nothing was applied."""

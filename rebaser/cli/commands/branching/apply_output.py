@@ -21,6 +21,8 @@ def show_changes(found: "BranchDiff", json: bool) -> None:
 
     info = found.info
     title = f"{info.change_set}@{info.sequence}, based on {info.target}@{info.base}"
+    if found.target_sequence > info.base:
+        title += f", compared with {info.target}@{found.target_sequence}"
     rows = [
         (change.id, definition_text(change.theirs), definition_text(change.ours), _mark(change))
         for change in found.changes[:SHOWN]
@@ -105,8 +107,9 @@ def show_success(
         console.note(f"{info.change_set} is closed now, unless it was edited meanwhile; to edit it again: {reopen}")
 
 
-def refused(error: "RequestRejected", info: "BranchInfo", target: str) -> CommandFailed:
-    """Return an error that says why nothing was applied to `target`, and what to do."""
+def refused(error: "RequestRejected", info: "BranchInfo", target: str, *, expected: bool = False) -> CommandFailed:
+    """Return an error that says why nothing was applied to `target`, and what to do. `expected` says whether the user
+    named the position of the target that was seen."""
     workspace, name = info.workspace, info.change_set
     again = f"create another branch from {target} (`rebaser branch {workspace} NAME --from {target}`)"
     rebased = f"apply {name} again without --at, which rebases it first"
@@ -114,7 +117,7 @@ def refused(error: "RequestRejected", info: "BranchInfo", target: str) -> Comman
         "behind": rebased,
         "closed": f"`rebaser reopen {workspace} {name}` opens it again; or {again}",
         "conflicts": rebased,
-        "moved": rebased,
+        "moved": f"`rebaser diff {workspace} {name}` shows both sides" if expected else rebased,
         "stale": "wait until they are up to date, or use --allow-stale",
         "unresolved": f"`rebaser conflicts {workspace} {name}` shows them",
         "not_its_target": f"leave out --to; `rebaser branches {workspace}` shows the target of each branch",

@@ -43,8 +43,8 @@ def diff(
 
     With one change set and no position, it shows what this branch changed since its base. If the target also edited one
     of these values, its current definition in the target is shown; "landed" means that this equals the definition in
-    the branch. With --derived, it also shows the derived values that the edits of the branch changed, at the base and
-    in the branch.
+    the branch. The titles of the columns are the positions that `rebaser apply --at --expect` takes. With --derived, it
+    also shows the derived values that the edits of the branch changed, at the base and in the branch.
 
     Each line has an id, and its value or formula on the first side and on the second; - means that the value does not
     exist there. Derived values are compared by their formulas and, with --derived, also by their results. With --json,
@@ -111,7 +111,8 @@ def _diff_branch(key: "ChangeSetKey", nats: str, prefix: str, *, derived: bool, 
         return 0
     info = found.info
     moved = any(change.moved for change in found.changes)
-    titles = ["id", f"{info.target}@{info.base}", info.change_set] + [f"{info.target} now"] * moved
+    titles = ["id", f"{info.target}@{info.base}", f"{info.change_set}@{info.sequence}"]
+    titles += [f"{info.target}@{found.target_sequence}"] * moved
     rows: list[tuple[str, ...]] = [branch_change_row(change)[: len(titles)] for change in found.changes]
     rows += [(id_, _value_text(before), _value_text(after)) + ("",) * moved for id_, before, after in found.derived]
     with paged(page and bool(rows)):

@@ -47,18 +47,19 @@ function applyBox(at, head, changes, tools) {
   }
   if (!changes.matching) return null;
   if (!head.actions) return html`<p class="dim">To apply the changes: <span class="mono">rebaser apply ${at.path.workspace} ${at.path.changeSet}</span></p>`;
-  const submit = (data) =>
-    run(
+  const submit = async (data) => {
+    await run(
       tools,
       "apply",
       `${base(at)}/apply`,
-      { at: changes.position, check: "check" in data, keep: "keep" in data, author: data.author, message: data.message },
+      { at: changes.position, targetAt: changes.targetPosition, check: "check" in data, keep: "keep" in data, author: data.author, message: data.message },
       (answer) => {
-        tools.reload("changes");
         const to = { path: { workspace: at.path.workspace, changeSet: head.target } };
         return html`Applied to ${head.target} in commit <a href=${commitAddress(to, answer.commit)}>${answer.commit}</a>. <span class="dim">To undo it: rebaser undo ${at.path.workspace} ${head.target}</span>`;
       },
     );
+    tools.reload("changes"); // also if it was refused because the target was edited: the page then shows this edit
+  };
   return html`<div class="panel">
     <h2>Apply to ${head.target}</h2>
     ${form({
@@ -88,7 +89,7 @@ export const page = {
   title: (at) => `Changes of ${fullName(at)}`,
   needs: ["head"],
   sources: (at) => ({ head: headSource(at), changes: { path: address(base(at, "/changes"), at.query) } }),
-  outdated: ({ head, changes }) => (head && changes && head.lastCommit > changes.position ? ["changes"] : []),
+  outdated: ({ head, changes }) => (head && changes && (head.lastCommit > changes.position || (head.behind && !changes.branch.behind)) ? ["changes"] : []),
   view(at, { head, changes }, tools) {
     return html`${changeSetHead(at, head, "/changes")}
       ${rebaseBox(at, head, tools)}${outcome(tools, "rebase")}
