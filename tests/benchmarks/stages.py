@@ -160,7 +160,7 @@ async def bursts(load: str, options: argparse.Namespace, stopwatch: Stopwatch) -
         answering = anyio.CancelScope()
         group.start_soon(_respond_always, nats, answering)
         async with Connection.connect(settings.nats_url) as connection:
-            await _own(keys, _context(settings, connection), group)
+            await own(keys, make_context(settings, connection), group)
             answering.cancel()
             for _ in range(options.rounds):
                 stopwatch.used.clear()
@@ -178,7 +178,7 @@ async def bursts(load: str, options: argparse.Namespace, stopwatch: Stopwatch) -
     return found
 
 
-def _context(settings: Settings, connection: Connection) -> Context:
+def make_context(settings: Settings, connection: Connection) -> Context:
     js, subjects = JetStream(connection), Subjects()
     blobs = open_blobs(None, js, subjects.blobs_bucket)
     return Context(
@@ -207,7 +207,9 @@ async def _respond_always(nats: NatsHere, answering: anyio.CancelScope) -> None:
                 nats.respond()
 
 
-async def _own(keys: Sequence[ChangeSetKey], context: Context, group: anyio.abc.TaskGroup) -> None:
+async def own(keys: Sequence[ChangeSetKey], context: Context, group: anyio.abc.TaskGroup) -> list[Owner]:
+    """Start an owner of each of `keys`, and return them when they wait for requests."""
+    owners = []
     group.start_soon(context.deleter.run)
     for number, key in enumerate(keys, 1):
         task = Message("", f"$JS.ACK.tasks.tasks.1.{number}.{number}.1.0", b"", None)
@@ -215,6 +217,8 @@ async def _own(keys: Sequence[ChangeSetKey], context: Context, group: anyio.abc.
         group.start_soon(owner.run)
         while owner.lifecycle.phase is not Phase.ACTIVE:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.001)
+        owners.append(owner)
+    return owners
 
 
 def measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:

@@ -1,22 +1,40 @@
-"""The benchmark of metrics and traces, in its short form: both servers accept requests, and one of them shows them."""
+"""The benchmark of metrics and traces, in its short form."""
 
 import sys
 
 import pytest
 
-from tests.benchmarks.telemetry import Collector, measure, parser
+from rebaser.telemetry.catalogue import REQUESTS_DECIDED
+from rebaser_core.ids import ChangeSetKey
+from tests.benchmarks.telemetry import OFF, RECORDED, WAYS, Collector, measure, parser, system
 
-pytestmark = [pytest.mark.anyio, pytest.mark.bench]
+pytestmark = pytest.mark.bench
 
 
-async def test_requests_with_metrics_and_traces_and_without(
-    capsys: pytest.CaptureFixture[str], unused_port: int
-) -> None:
+def counted() -> float:
+    return sum(sample.value for sample in REQUESTS_DECIDED.samples())
+
+
+@pytest.mark.anyio
+async def test_bursts_feed_metrics_and_traces_only_while_they_are_on() -> None:
+    keys, received = [ChangeSetKey("bench", "a"), ChangeSetKey("bench", "b")], Collector.received
+    async with system(keys) as running:
+        for way, settings in WAYS.items():
+            running.switch.set(**settings)
+            before, recorded = counted(), running.switch.recorded
+            await running.burst(2)
+            assert counted() - before == (2 if settings["metrics"] else 0), way
+            assert running.switch.recorded - recorded == (2 if way == RECORDED else 0), way
+    assert Collector.received > received  # at the end, all spans are sent
+
+
+def test_the_cost_of_metrics_and_traces(capsys: pytest.CaptureFixture[str]) -> None:
     """Times are only printed."""
-    found = await measure(parser().parse_args(["--seconds", "0.3", "--rounds", "1", "--port", str(unused_port)]))
-    assert all(found[f"{phase} per_s"][way] > 0 for phase in ("one", "many") for way in ("on", "off"))
-    assert Collector.received > 0
+    found = measure(parser().parse_args(["--seconds", "0.2", "--scrapes", "1", "--keys", "20"]))
+    for phase in found.values():
+        assert phase["ways"][OFF]["cpu"] > 0
+        assert phase["recorded"] > phase["sending"] >= 0
+        assert min(phase["asked"].values()) > 0
     with capsys.disabled():
-        print(
-            f"\n  requests/s with metrics and traces, of those without: {found['many per_s']['ratio']}", file=sys.stderr
-        )
+        ratios = ", ".join(f"{name} {phase['ways']['on']['ratio']}" for name, phase in found.items())
+        print(f"\n  throughput with metrics and traces, of that without: {ratios}", file=sys.stderr)
