@@ -50,7 +50,8 @@ class Snapshot:
     - `clock_ahead`: how far the clock of the server was ahead of the clock of NATS at the last check; negative if it
       was behind.
     - `progress_silent`: the time since the loop that sends progress acks last began a round.
-    - `missing`: which streams are missing, or why they cannot be checked; empty if all exist.
+    - `missing`: which streams are missing, why they cannot be checked, or why they store or deliver nothing; empty if
+      there is no such problem.
     - `trouble`: the newest failure that stopped the progress of a change set; empty if there is none.
     - `losses`: descriptions of the streams that were lost.
     - `streams`: the usage of each stream, by its name in `STREAMS`. `tasks_waiting`: the number of tasks that no server

@@ -80,7 +80,7 @@ class QueueFull(TransientError):  # noqa: N818 - named after a state of the queu
     default_code = "queue_full"
 
     def __init__(self, key: ChangeSetKey, scope: Scope, retry_after: float, reason: str) -> None:
-        problem = f"the queue of {key} is full" if scope == "change set" else "the queue of all requests is full"
+        problem = f"the queue of {key} is full" if scope == "change set" else "NATS has no room for more requests"
         super().__init__(f"{problem} ({reason}); try again in {retry_after:.1f} s")
         self.key = key
         self.scope = scope

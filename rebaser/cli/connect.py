@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from rebaser_client import RebaserClient
     from rebaser_client.admin.servers import ServerInfo
 
+FIRST_ROUND = 0.25  # seconds to wait for the answers to the first ping
+
 
 def connect_client(
     nats: str, prefix: str, *, content_type: str = "application/cbor"
@@ -82,10 +84,22 @@ async def ping_servers(nats: str, prefix: str, server: str | None, timeout: floa
         inbox_prefix=settings.inbox_prefix,
         **settings.access(),
     ) as connection:
-        remaining = timeout
+
+        def wanted(answers: list["ServerInfo"]) -> list["ServerInfo"]:
+            return [answer for answer in answers if server in (None, answer.id)]
+
+        # A server that is starting has not heard the first ping; a server with a slow network answers late.
+        remaining, patience = timeout, FIRST_ROUND
         while remaining > 0 and not servers:
-            wait = min(0.25, remaining)
-            remaining -= wait
-            answers = await ping(connection, Subjects(settings.prefix), wait)
-            servers = [answer for answer in answers if server is None or answer.id == server]
+            patience = min(patience, remaining)
+            servers = wanted(
+                await ping(
+                    connection,
+                    Subjects(settings.prefix),
+                    min(FIRST_ROUND, patience),
+                    patience=patience,
+                    enough=lambda answers: bool(wanted(answers)),
+                )
+            )
+            remaining, patience = remaining - patience, patience * 2
     return servers

@@ -94,6 +94,8 @@ class StreamWatch:
         self._seen: dict[str, StreamSnapshot] = {}
         self._lost: frozenset[str] = frozenset()  # lost streams that are not recreated yet
         self._check_wanted = anyio.Event()
+        self._refusal = ""
+        self._paused = ""
         self.problem = ""
         self.tasks = (0, 0)
         self.clock_ahead = 0.0
@@ -131,6 +133,16 @@ class StreamWatch:
         """Request a check, for instance because an operation failed and a missing stream may be the cause."""
         self._check_wanted.set()
 
+    def note_refusal(self, refusal: str) -> None:
+        """Record why NATS refused to store a message, or an empty string if it has stored one.
+
+        While NATS refuses messages, the server is not ready.
+        """
+        refusal = refusal and f"NATS stores no messages: {refusal}"
+        if refusal != self._refusal:
+            self._refusal = refusal
+            self.check_soon()
+
     async def run(self, listener: StreamLossListener) -> None:
         """Check the streams, and recreate them, until cancelled."""
         connection = self._js.connection
@@ -143,7 +155,7 @@ class StreamWatch:
                 self._check_wanted = anyio.Event()
                 try:
                     await self._check(listener)
-                    self._set_problem("")
+                    self._set_problem(self._refusal or self._paused)
                 except RebaserError as error:
                     self._set_problem(f"the streams cannot be checked or created: {error.message}")
                     self.check_soon()
@@ -196,16 +208,20 @@ class StreamWatch:
         return snapshots
 
     async def _missing_consumers(self) -> list[str]:
-        missing = []
+        missing, paused = [], []
         for stream, consumer in topology.consumers(self._subjects, self._options):
             try:
                 info = await self._js.consumer_info(stream, consumer["name"])
                 if consumer["name"] == topology.TASKS_CONSUMER:
                     self.tasks = info.num_pending, info.num_ack_pending
+                if info.paused:
+                    paused.append(f"{stream} {info.name}")
             except ApiError as error:
                 if error.err_code != CONSUMER_NOT_FOUND:
                     raise
                 missing.append(f"consumer {consumer['name']} of {stream}")
+        resume = ", ".join(f"`nats consumer resume {names}`" for names in paused)
+        self._paused = resume and f"somebody has paused the delivery of messages to servers; to resume it: {resume}"
         return missing
 
     def _last_seen(self, name: str) -> StreamSnapshot:

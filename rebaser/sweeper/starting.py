@@ -16,4 +16,5 @@ def make_sweeper(context: Context) -> Sweeper:
         OldHistory(context.js, context.subjects, context.reader, settings.history_for),
         closed_for=settings.closed_for,
         on_stream_error=context.stream_watch.check_soon,
+        on_refusal=context.stream_watch.note_refusal,
     )

@@ -40,6 +40,7 @@ from rebaser_core.streams.topology import MIN_SWEEP_LEASE, SWEEP_CONSUMER, SWEEP
 log = structlog.get_logger(__name__)
 
 MAX_CONCURRENT = 32  # number of tasks that are published concurrently
+RETRY_REFUSED = 5.0  # maximum seconds until the sweep message is published again after NATS refused to store it
 GIVE_BACK_TIMEOUT = 2.0  # maximum seconds for returning the sweep message, or for giving up the pin
 
 
@@ -51,7 +52,8 @@ class Sweeper:
 
     `seen` is the result of the last sweep; None if this server is not pinned, or has not swept yet.
 
-    `on_stream_error` is called after an error that a missing stream may have caused.
+    `on_stream_error` is called after an error that a missing stream may have caused. `on_refusal` is called with the
+    reason if NATS refuses to store the sweep message, and with an empty string if it can store messages.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Sweeper:
         *,
         closed_for: float = 0.0,
         on_stream_error: Callable[[], None] = lambda: None,
+        on_refusal: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._js = js
         self._subjects = subjects
@@ -74,6 +77,7 @@ class Sweeper:
         self._history = history
         self._closed = ClosedChangeSets(js, subjects, closed_for)
         self._on_stream_error = on_stream_error
+        self._on_refusal = on_refusal
         self._old_sweep_retired = False  # whether the sweep message in the stream of tasks (older releases) is deleted
         self.pinned = False
         self.seen: Sweep | None = None
@@ -197,17 +201,24 @@ class Sweeper:
                 log.debug("sweep_progress_failed", reason=error.message)
 
     async def _keep_message(self) -> None:
-        """Publish the sweep message whenever it is missing, for instance because an operator deleted it."""
+        """Publish the sweep message whenever it is missing, for instance because an operator deleted it.
+
+        This also shows whether NATS has room: a message that is refused only because it is there could be stored.
+        """
         while True:
+            refusal = ""
             try:
                 await self._js.publish(self._subjects.sweep, b"")
+                self._on_refusal("")
             except ApiError as error:
-                if not is_subject_full(error):
-                    log.warning("sweep_message_failed", reason=error.message)
+                refusal = "" if is_subject_full(error) else error.message
+                if refusal:
+                    log.warning("sweep_message_failed", reason=refusal)
+                self._on_refusal(refusal)
             except RebaserError as error:
                 self._on_stream_error()
                 log.warning("sweep_message_failed", reason=error.message)
-            await anyio.sleep(self._interval)
+            await anyio.sleep(min(self._interval, RETRY_REFUSED) if refusal else self._interval)
 
     async def _unpin(self) -> None:
         try:

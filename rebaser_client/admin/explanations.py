@@ -10,7 +10,7 @@ from time import perf_counter
 
 import anyio
 
-from rebaser_client.admin.servers import ServerInfo, ping
+from rebaser_client.admin.servers import PATIENCE, ServerInfo, ping
 from rebaser_client.admin.stream_usage import read_streams
 from rebaser_client.blobs import BlobStore
 from rebaser_client.errors import NotAllowed
@@ -44,7 +44,9 @@ from rebaser_core.streams.topology import NANOS, TASKS_CONSUMER
 
 # The codes of reasons that may be false alarms, because a server started or stopped owning the change set while the
 # facts were gathered. If one of these reasons is found, the facts are gathered a second time.
-UNSURE = ("lease_running_out", "working", "not_published")
+# LATE are those that may also be false because the answer of a server is late: then, servers get more time to answer.
+LATE = ("lease_running_out", "no_server")
+UNSURE = (*LATE, "working", "not_published")
 CONFIRM = 0.3  # seconds until the facts are gathered a second time
 
 
@@ -116,21 +118,23 @@ class Explainer:
 
         Raise `ApiError` if the streams do not exist, and `NotAllowed` if NATS refuses a call.
         """
-        reasons: tuple[WaitReason, ...] = ()
-        for pause in (0.0, CONFIRM):
-            await anyio.sleep(pause)
-            facts = await self.facts(key)
+        facts = await self.facts(key)
+        reasons = explain(facts)
+        if reasons[0].code in UNSURE:
+            await anyio.sleep(CONFIRM)
+            facts = await self.facts(key, PATIENCE if reasons[0].code in LATE else 0.0)
             reasons = explain(facts)
-            if reasons[0].code not in UNSURE:
-                break
         return Explanation(facts, reasons)
 
-    async def facts(self, key: ChangeSetKey) -> ChangeSetFacts:
-        """Gather the facts about `key`. Raise the errors of `explain`."""
+    async def facts(self, key: ChangeSetKey, patience: float = 0.0) -> ChangeSetFacts:
+        """Gather the facts about `key`. Wait at most `patience` seconds for the answer of the server that owns it.
+
+        Raise the errors of `explain`.
+        """
         servers: list[ServerInfo] = []
 
         async def ask() -> None:
-            servers.extend(await ping(self._connection, self._subjects, key=key))
+            servers.extend(await ping(self._connection, self._subjects, key=key, patience=patience, enough=_has_owner))
 
         found: list[ChangeSetFacts] = []
         async with anyio.create_task_group() as group:
@@ -194,7 +198,9 @@ class Explainer:
         delivered = stored.sequence <= info.delivered_stream
         ahead = max(min(info.num_pending - 1, stored.sequence - info.delivered_stream - 1), 0)
         ack_wait = as_int(info.config.get("ack_wait")) / NANOS
-        return TaskFacts(_age(stored, now), delivered, 0 if delivered else ahead, ack_wait)
+        return TaskFacts(
+            _age(stored, now), delivered, 0 if delivered else ahead, ack_wait, info.paused, info.num_waiting
+        )
 
     async def _log(self, key: ChangeSetKey, message: StoredMessage, now: float) -> LogFacts:
         sequence, stored = message.sequence, datetime.fromisoformat(message.time).timestamp()
@@ -255,6 +261,10 @@ class Explainer:
             for one in await read_streams(self._js, subjects)
             if one.name in roles
         )
+
+
+def _has_owner(servers: list[ServerInfo]) -> bool:
+    return any(server.about is not None and server.about.phase is not None for server in servers)
 
 
 def _server(info: ServerInfo) -> ServerFacts:

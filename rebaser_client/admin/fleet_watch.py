@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from rebaser_client.admin.fleet import FleetState, FleetView
-from rebaser_client.admin.servers import ServerInfo, ping
+from rebaser_client.admin.servers import PATIENCE, ServerInfo, owners_of, ping
 from rebaser_client.admin.status import key_counts
 from rebaser_client.admin.stream_usage import TasksStatus, read_tasks
 from rebaser_client.jetstream import ApiError, JetStream, StreamInfo
@@ -55,7 +55,8 @@ class FleetWatch:
         """Return the current activity. Rates are averages since the previous call; in the first call, they are 0.
 
         If `asked` is given, the servers also report on this change set (`ServerInfo.about`). The call takes at least
-        half a second, which is the time that servers have to answer.
+        half a second, which is the time that servers have to answer, and at most two seconds if tasks are held by a
+        server that has not answered.
 
         Raise `RebaserError` if NATS does not answer or refuses a call. The next call then tries again.
         """
@@ -64,15 +65,15 @@ class FleetWatch:
         async def ask(name: str, question: Any) -> None:
             found[name] = await question()
 
-        js, subjects = self._js, self._subjects
+        subjects = self._subjects
         async with flat_task_group() as group:
-            group.start_soon(ask, "servers", partial(ping, js.connection, subjects, key=asked))
+            group.start_soon(ask, "servers", partial(self._servers, asked))
             group.start_soon(ask, "requests", partial(self._info, subjects.requests_stream))
             group.start_soon(ask, "dlq", partial(self._info, subjects.dlq_stream))
-            group.start_soon(ask, "tasks", partial(read_tasks, js, subjects))
             group.start_soon(self._count)
         await self._read_commits()  # last, so that what came while servers answered the ping is included
-        return self._view(found["servers"], found["requests"], found["dlq"], found["tasks"])
+        servers, tasks = found["servers"]
+        return self._view(servers, found["requests"], found["dlq"], tasks)
 
     def change_sets(self) -> list[BranchInfo]:
         """Return each change set that has a log, including deleted change sets, in no particular order.
@@ -110,6 +111,12 @@ class FleetWatch:
             dead_letters=0 if dlq is None else dlq.messages,
             tasks=tasks,
         )
+
+    async def _servers(self, asked: ChangeSetKey | None) -> tuple[list[ServerInfo], TasksStatus | None]:
+        tasks = await read_tasks(self._js, self._subjects)
+        enough = owners_of(0 if tasks is None else tasks.in_flight)
+        connection = self._js.connection
+        return await ping(connection, self._subjects, key=asked, patience=PATIENCE, enough=enough), tasks
 
     async def _info(self, stream: str) -> StreamInfo | None:
         try:

@@ -3,19 +3,21 @@ JetStream."""
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 
 from rebaser_client.nats.connection import Connection
+from rebaser_client.nats.messages import Msg
 from rebaser_core.encoding.envelope import JSON, REPLY_INBOX, dumps
 from rebaser_core.explain.facts import OwnerFacts
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
 
-PING_WAIT = 0.5  # seconds within which servers have to answer
+PING_WAIT = 0.5  # seconds within which servers have to answer, unless a certain answer is missing
+PATIENCE = 2.0  # seconds to wait for a missing answer: servers with a slow network answer late
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +81,34 @@ SERVER_FIELDS = tuple(field_.name for field_ in fields(ServerInfo))
 UPDATE_FIELDS = tuple(field_.name for field_ in fields(UpdateInfo))
 
 
+Enough: TypeAlias = Callable[[list[ServerInfo]], bool]
+
+
+def _anyone(_: list[ServerInfo]) -> bool:
+    return True
+
+
+def owners_of(tasks: int) -> Enough:
+    """Return a condition for `ping`: the servers that answered own as many change sets as servers hold `tasks`.
+
+    If they own fewer, the answer of an owner may be late.
+    """
+    return lambda servers: sum(server.owned for server in servers) >= tasks
+
+
 async def ping(
-    connection: Connection, subjects: Subjects, wait: float = PING_WAIT, key: ChangeSetKey | None = None
+    connection: Connection,
+    subjects: Subjects,
+    wait: float = PING_WAIT,
+    key: ChangeSetKey | None = None,
+    *,
+    patience: float = 0.0,
+    enough: Enough = _anyone,
 ) -> list[ServerInfo]:
     """Return the servers that answer within `wait` seconds, sorted by id.
 
-    If `key` is given, the servers also report on this change set.
+    If these answers are not `enough`, wait until they are, but no longer than `patience` seconds in all. If `key` is
+    given, the servers also report on this change set.
     """
     servers: list[ServerInfo] = []
     inbox = connection.new_inbox()
@@ -92,12 +116,22 @@ async def ping(
         asked = b"" if key is None else dumps(JSON, {"workspace": key.workspace, "changeSet": key.change_set})
         await connection.publish(subjects.ping, asked, {REPLY_INBOX: inbox}, reply=inbox)
         with anyio.move_on_after(wait):
-            async for answer in answers:
-                try:
-                    servers.append(_server_info(json.loads(answer.data), time.time()))
-                except (ValueError, TypeError, AttributeError):
-                    continue  # this answer is not from a server
+            await _collect(answers, servers, lambda _: False)
+        if not enough(servers):
+            with anyio.move_on_after(patience - wait):
+                await _collect(answers, servers, enough)
     return sorted(servers, key=lambda server: server.id)
+
+
+async def _collect(answers: AsyncIterator[Msg], servers: list[ServerInfo], enough: Enough) -> None:
+    """Append answers to `servers` until they are `enough`."""
+    async for answer in answers:
+        try:
+            servers.append(_server_info(json.loads(answer.data), time.time()))
+        except (ValueError, TypeError, AttributeError):
+            continue  # this answer is not from a server
+        if enough(servers):
+            return
 
 
 def _server_info(answer: dict[str, Any], now: float = 0.0) -> ServerInfo:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import anyio
 
-from rebaser_client.admin.servers import ServerInfo, UpdateInfo, ping
+from rebaser_client.admin.servers import PATIENCE, ServerInfo, UpdateInfo, owners_of, ping
 from rebaser_client.admin.stream_usage import (
     DurabilityStatus,
     StreamStatus,
@@ -85,7 +85,9 @@ async def read_overview(
     connection: Connection, js: JetStream, subjects: Subjects, reader: CommitReader, workspace: str | None
 ) -> Overview:
     """Read the overview of one workspace, or of all workspaces."""
-    servers = await ping(connection, subjects)
+    queue = await read_tasks(js, subjects)
+    held = 0 if queue is None else queue.in_flight
+    servers = await ping(connection, subjects, patience=PATIENCE, enough=owners_of(held))
     pending = await key_counts(js, subjects, subjects.requests_stream, "requests", workspace)
     tasks = await key_counts(js, subjects, subjects.tasks_stream, "tasks", workspace)
     try:
@@ -112,8 +114,7 @@ async def read_overview(
         )
     await _read_whole(reader, rows, unknown)
     streams = await read_streams(js, subjects)
-    durability, queue = durability_of(streams), await read_tasks(js, subjects)
-    return Overview(servers, rows, streams, durability, queue)
+    return Overview(servers, rows, streams, durability_of(streams), await read_tasks(js, subjects))
 
 
 def _summary(head: Head | None) -> tuple[int, int | None, bool, str]:

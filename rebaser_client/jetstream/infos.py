@@ -77,7 +77,7 @@ class ConsumerInfo:
 
     `ack_floor_stream` is the stream sequence up to which all messages are acknowledged, and `ack_floor_consumer` is the
     corresponding consumer sequence. `priority_groups` is empty for a consumer without groups, and before the first pull
-    of a group.
+    of a group. `paused` says whether an operator has paused its deliveries.
     """
 
     stream: str
@@ -92,6 +92,7 @@ class ConsumerInfo:
     priority_groups: tuple[PriorityGroupState, ...] = ()
     ack_floor_stream: int = 0
     ack_floor_consumer: int = 0
+    paused: bool = False
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> Self:
@@ -109,6 +110,7 @@ class ConsumerInfo:
             tuple(_group_state(group) for group in answer.get("priority_groups") or ()),
             as_int(floor.get("stream_seq")),
             as_int(floor.get("consumer_seq")),
+            answer.get("paused") is True,
         )
 
 

@@ -80,12 +80,16 @@ class TaskFacts:
 
     `delivered` says whether a server has received the task. `ahead` is the number of tasks before it that no server has
     received yet. `ack_wait` is the time after which NATS delivers the task again if the server stays silent.
+    `paused` says whether an operator has paused the delivery of all tasks, and `pulls` is the number of servers that
+    wait for tasks.
     """
 
     age: float
     delivered: bool
     ahead: int = 0
     ack_wait: float = 6.0
+    paused: bool = False
+    pulls: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,9 +56,10 @@ def _log_readable(facts: ChangeSetFacts) -> Iterator[WaitReason]:
 
 
 def _servers(facts: ChangeSetFacts) -> Iterator[WaitReason]:
-    if not facts.works and facts.task is None:
-        return
+    waits = facts.works or facts.task is not None
     if not facts.servers:
+        if not waits:
+            return
         log = facts.log
         wrote = "" if log is None or not log.owner else f"; {log.owner} wrote the newest commit {age(log.age)} ago"
         yield WaitReason(
@@ -73,6 +74,7 @@ def _servers(facts: ChangeSetFacts) -> Iterator[WaitReason]:
             "server_not_ready",
             f"no server is ready; {first.id} reports: {first.trouble}",
             "run `rebaser doctor` to find out what is missing or wrong in the installation",
+            waits=waits,
         )
 
 
@@ -199,9 +201,23 @@ def _unowned(facts: ChangeSetFacts) -> Iterator[WaitReason]:
             "wait: the sweeper publishes the task within two intervals (REBASER_SWEEP_INTERVAL, 10 s each by default); "
             "any further request also publishes it",
         )
+    elif not task.delivered and task.paused:
+        yield WaitReason(
+            "tasks_paused",
+            "the delivery of all tasks is paused, so servers get no new work",
+            "resume it with `nats consumer resume REBASER_TASKS rebaser-tasks`",
+        )
     elif not task.delivered:
-        free = any(server.ready and server.owned < server.slots for server in facts.servers)
-        if free and not task.ahead:
+        free = any(server.owned < server.slots for server in facts.servers)
+        if free and task.age > STUCK:
+            yield WaitReason(
+                "task_not_taken",
+                f"no server has taken the task for {age(task.age)}, though servers have free slots; "
+                f"{times(task.pulls, 'server')} asked for tasks",
+                "see the log messages of the servers; spare servers (REBASER_OVERFLOW_PENDING) take tasks only while "
+                "many wait",
+            )
+        elif free and not task.ahead:
             yield WaitReason("task_on_its_way", f"the task is {age(task.age)} old, and servers have free slots", "wait")
         else:
             yield _slots_full(facts, f"the task waits for a free slot; {task.ahead:,} other tasks are ahead of it")

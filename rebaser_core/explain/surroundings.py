@@ -7,16 +7,25 @@ from rebaser_core.explain.facts import ChangeSetFacts
 from rebaser_core.explain.reason import WaitReason, age, times
 
 NEARLY_FULL = 95.0  # percentage of its size limit from which a stream is reported as full
-SLOW_ANSWER = 1.0  # seconds; an answer from NATS that takes longer is reported as slow
+SLOW_TRIP = 0.25  # seconds; a round trip to NATS that takes longer is reported as slow
+SLOW_ANSWER = 1.0  # seconds; an answer from JetStream that takes longer is reported as slow
 SKEW = 10.0  # seconds; a clock that is off by more than this is reported
 REFUSED = "commit_refused"  # the error code if NATS did not store an owner's commit
+AT_LIMIT = "maximum bytes exceeded"  # in the error of a stream that is full; one small message may still fit
 
 
 def full(facts: ChangeSetFacts) -> Iterator[WaitReason]:
-    refused = facts.works and facts.trouble is not None and facts.trouble.trouble_code == REFUSED
+    refused = facts.trouble.trouble if facts.works and facts.trouble and facts.trouble.trouble_code == REFUSED else ""
+    if refused and AT_LIMIT not in refused:
+        yield WaitReason(
+            "commits_refused",
+            f"{refused}: requests cannot be decided, and updates cannot be stored",
+            "if JetStream lacks resources, free the disks of the NATS servers or raise its limits (max_file_store, "
+            "limits of the account); otherwise, somebody changed the stream by hand: compare it with `rebaser init`",
+        )
     for stream in facts.streams:
         used = stream.percent_full or 0.0
-        if used < NEARLY_FULL and not (stream.role == "commits" and refused):
+        if used < NEARLY_FULL and not (stream.role == "commits" and AT_LIMIT in refused):
             continue
         code, effect = {
             "commits": ("log_full", "requests cannot be decided, and updates cannot be stored"),
@@ -132,14 +141,14 @@ def slow(facts: ChangeSetFacts) -> Iterator[WaitReason]:
     """Yield the reasons that concern all change sets, such as a slow network or a wrong clock."""
     trips = {server.id: server.about.rtt for server in facts.servers if server.about is not None}
     slowest = max(trips, key=lambda id_: trips[id_], default="")
-    if trips and trips[slowest] > SLOW_ANSWER:
+    if trips and trips[slowest] > SLOW_TRIP:
         yield WaitReason(
             "slow_network",
             f"a round trip from server {slowest} to NATS takes {age(trips[slowest])}",
             f"check the network between {slowest} and NATS",
             waits=False,
         )
-    if facts.rtt > SLOW_ANSWER:
+    if facts.rtt > SLOW_TRIP:
         yield WaitReason(
             "slow_network",
             f"a round trip from here to NATS takes {age(facts.rtt)}",

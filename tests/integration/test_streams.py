@@ -61,6 +61,24 @@ async def test_a_consumer_that_is_deleted_is_made_again_and_nothing_is_lost(
     assert TASKS_CONSUMER in unready["reason"]
 
 
+async def test_a_server_that_gets_no_tasks_because_somebody_paused_them_says_so(
+    js: JetStream, subjects: Subjects, events: Events
+) -> None:
+    pause = f"CONSUMER.PAUSE.{subjects.tasks_stream}.{TASKS_CONSUMER}"
+    async with watched(js, subjects) as (streams, holder):
+        await js.call(pause, {"pause_until": "2999-01-01T00:00:00Z"})
+        streams.check_soon()
+        while not streams.problem:  # noqa: ASYNC110 - it is a plain attribute
+            await anyio.sleep(0.02)
+        assert f"`nats consumer resume {subjects.tasks_stream} {TASKS_CONSUMER}`" in streams.problem
+        await js.call(pause, {})
+        streams.check_soon()
+        while streams.problem:  # noqa: ASYNC110 - it is a plain attribute
+            await anyio.sleep(0.02)
+    assert not holder.told
+    assert [len(events.named(name)) for name in ("server_unready", "server_ready_again")] == [1, 1]
+
+
 async def test_a_stream_that_another_server_made_again_is_lost_all_the_same(
     js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,11 @@ NOT_CONNECTED = "max by (job) (rebaser_nats_connected) == 0"
 READY = "max by (job) (rebaser_ready) == 1"
 NO_SPARK = "max by (job) (rebaser_spark_up) == 0"
 LOG_FULL = 'max by (job) (rebaser_stream_full_ratio{stream=~"commits|blobs"}) > 0.95'
+UNREADY = """max by (job) (
+  sum by (job, instance) (rebaser_log_events_total{event="server_unready"})
+  - sum by (job, instance) (rebaser_log_events_total{event="server_ready_again"})
+  and on (job, instance) rebaser_nats_connected == 1
+) > 0"""
 
 
 def burn(long: str, short: str, factor: float) -> str:

@@ -1,6 +1,17 @@
 """Alerts that page somebody, because users are affected or data is in danger."""
 
-from tests.monitoring.alert import CONNECTED, LOG_FULL, NO_SPARK, NOT_CONNECTED, READY, Alert, burn, event, owed
+from tests.monitoring.alert import (
+    CONNECTED,
+    LOG_FULL,
+    NO_SPARK,
+    NOT_CONNECTED,
+    READY,
+    UNREADY,
+    Alert,
+    burn,
+    event,
+    owed,
+)
 
 PAGES = (
     Alert(
@@ -9,6 +20,7 @@ PAGES = (
         f"""(
   (max by (job) (present_over_time(rebaser_ready[1d])) unless on (job) {READY})
   unless on (job) {NOT_CONNECTED}
+  unless on (job) {UNREADY}
 )
 or absent_over_time(rebaser_ready[1d])""",
         "no server is ready",
@@ -43,14 +55,10 @@ or absent_over_time(rebaser_ready[1d])""",
     Alert(
         "StreamsUnavailable",
         "page",
-        """max by (job) (
-  sum by (job, instance) (rebaser_log_events_total{event="server_unready"})
-  - sum by (job, instance) (rebaser_log_events_total{event="server_ready_again"})
-  and on (job, instance) rebaser_nats_connected == 1
-) > 0""",
-        "streams are missing, or JetStream does not answer",
-        "A server is connected to NATS, but cannot read or create the streams. It is not ready, and `/readyz` "
-        "says why.",
+        UNREADY,
+        "streams are missing, full or paused, or JetStream does not answer",
+        "A server is connected to NATS, but cannot read, create or fill the streams, or gets no tasks from them. It is "
+        "not ready, and `/readyz` says why.",
         (
             "`rebaser status` shows which stream has a problem. The log event `server_unready` contains the reason.",
             "`nats stream report` shows whether each stream has a leader, and a majority of its copies.",
@@ -59,6 +67,11 @@ or absent_over_time(rebaser_ready[1d])""",
             "If a stream or consumer is missing and servers may not create it, run `rebaser init`.",
             "If a stream has no leader, restore the NATS servers that hold its copies.",
             "If JetStream does not answer, check the disks and the logs of the NATS servers.",
+            (
+                "If NATS stores no messages, its disks are full, or JetStream has reached its limit (`max_file_store`, "
+                "or that of the account). Until there is room, clients get `QueueFull`."
+            ),
+            "If somebody has paused a consumer, the reason contains the command that resumes it.",
         ),
         hold=30,
     ),

@@ -39,7 +39,10 @@ SCENARIOS = {
         [fault("rebaser_nats_connected", 0), fault("rebaser_ready", 0), NO_SWEEPS, UNREADY, event("load_failed", 9)],
         [briefly("rebaser_nats_connected", 0, 1, 1)],
     ),
-    "StreamsUnavailable": Scenario([UNREADY], [UNREADY, event("server_ready_again")]),
+    "StreamsUnavailable": Scenario(
+        [UNREADY, fault("rebaser_ready", 0)],
+        [UNREADY, event("server_ready_again")],
+    ),
     "StreamLost": Scenario(
         [event("stream_lost"), event("change_set_lost"), UNREADY, event("server_ready_again")],
         [UNREADY, event("server_ready_again")],

@@ -45,7 +45,7 @@ unless max by (job, stream) (rebaser_stream_full_ratio) > 0.95""",
         "SlowStorage",
         "ticket",
         """histogram_quantile(0.9, sum by (job, le) (rate(rebaser_append_seconds_bucket{kind!="checkpoint"}[2m]))) > 0.5
-unless on (job) max by (job) (rebaser_nats_rtt_seconds) > 0.25""",
+unless on (job) max by (job) (max_over_time(rebaser_nats_rtt_seconds[3m])) > 0.25""",
         "NATS stores commits slowly",
         "One append in ten takes more than 500 ms, though round trips are fast: NATS waits for its disks, or for "
         "its other copies.",

@@ -64,6 +64,7 @@ CASES: dict[str, ChangeSetFacts] = {
     "no_server": replace(QUEUED, servers=()),
     "server_not_ready": replace(QUEUED, servers=(replace(NOBODY, ready=False, trouble="no stream"),)),
     "log_full": full("commits"),
+    "commits_refused": failing(QUEUED, "commit_refused"),
     "requests_full": replace(QUIET, streams=stream("requests", 100.0)),
     "tasks_full": full("tasks"),
     "blobs_full": full("blobs"),
@@ -84,6 +85,8 @@ CASES: dict[str, ChangeSetFacts] = {
     "dvu_due": owned(BEHIND, "active", update="owed"),
     "not_published": replace(QUEUED, task=None),
     "task_on_its_way": replace(QUEUED, task=NOT_DELIVERED),
+    "task_not_taken": replace(QUEUED, task=replace(NOT_DELIVERED, age=20.0)),
+    "tasks_paused": replace(QUEUED, task=replace(NOT_DELIVERED, paused=True)),
     "failing": failing(QUEUED, "broken_chain"),
     "lease_running_out": QUEUED,
     "working": owned(QUEUED, "active"),
@@ -133,11 +136,24 @@ def test_a_cause_comes_before_what_follows_from_it() -> None:
     assert [reason.code for reason in explain(dead)] == ["dvu_waiting", "dead_letters", "protected"]
 
 
-def test_a_refused_commit_means_a_full_log_however_full_it_looks() -> None:
-    codes = [
-        reason.code for reason in explain(replace(failing(QUEUED, "commit_refused"), streams=stream("commits", 80)))
-    ]
-    assert codes == ["log_full", "failing"]
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [("JetStream: maximum bytes exceeded", "log_full"), ("JetStream: insufficient resources", "commits_refused")],
+)
+def test_a_refused_commit_means_a_full_log_however_full_it_looks_unless_nats_says_otherwise(
+    text: str, first: str
+) -> None:
+    about = OwnerFacts(trouble_code="commit_refused", trouble=text)
+    told = explain(replace(QUEUED, servers=(replace(NOBODY, about=about),), streams=stream("commits", 80)))
+    assert [reason.code for reason in told] == [first, "failing"]
+
+
+def test_nobody_can_work_is_told_even_if_nothing_waits() -> None:
+    """For instance, NATS has no room, so clients cannot even store requests."""
+    unready = replace(NOBODY, ready=False, trouble="NATS stores no messages")
+    [reason] = explain(replace(QUIET, servers=(unready,)))
+    assert (reason.code, reason.waits) == ("server_not_ready", False)
+    assert unready.trouble in reason.text
 
 
 def test_a_failure_is_over_once_a_later_commit_shows_progress() -> None:
@@ -145,8 +161,8 @@ def test_a_failure_is_over_once_a_later_commit_shows_progress() -> None:
     facts = replace(QUEUED, servers=(replace(NOBODY, about=about),), streams=stream("commits", 80))
     assert facts.log is not None
     for kind, age, first in (
-        ("rebase", 20.0, "log_full"),
-        ("attempt", 1.0, "log_full"),
+        ("rebase", 20.0, "commits_refused"),
+        ("attempt", 1.0, "commits_refused"),
         ("rebase", 1.0, "lease_running_out"),
     ):
         assert explain(replace(facts, log=replace(facts.log, kind=kind, age=age)))[0].code == first
