@@ -18,11 +18,12 @@ from rebaser_core.commit import BranchStatus
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import peek, read_sweep_headers
+from rebaser_core.record import record
 
 Activity = Literal["unreadable", "waiting", "updating", "due", "busy", "owned"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ActiveChangeSet:
     """A change set that has changed, has queued requests, has a task, or has derived values to update.
 

@@ -28,6 +28,7 @@ from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import read_branch, read_edited, read_protected, read_summary
 from rebaser_core.messages.commit_fields.origin import AUTO, MANUAL
+from rebaser_core.record import record
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Remove
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from rebaser_core.state.change_set import ChangeSetState
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BranchInfo:
     """A change set, as described by the headers of its newest commit.
 

@@ -1,15 +1,16 @@
 """Reads the headers of the newest commit of every change set, of one workspace or of all workspaces.
 
-Invariant: the payload of at most one commit is read, so the cost depends on the number of change sets, and later on the
-number of new commits, not on their contents.
+Invariant: the payload of at most one commit is read, and not many more headers than there are change sets. So the cost
+does not depend on the contents of commits, and hardly on how many were stored.
 """
 
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import anyio
 
 from rebaser_client.cooperative import cooperate
-from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
+from rebaser_client.jetstream import JetStream, OrderedConsumer
 from rebaser_client.jetstream.ordered.position import Start
 from rebaser_core.encoding.envelope import Headers
 from rebaser_core.ids import ChangeSetKey, is_key
@@ -18,6 +19,7 @@ from rebaser_core.streams.subjects import Subjects
 
 SILENCE = 1.0  # seconds without a message, after which the reader asks NATS whether there are more
 CHUNK = 512  # number of messages that are read before other tasks run
+MANY = 3  # new messages for each log, above which reading all logs costs less than reading all new messages
 
 
 class Head(NamedTuple):
@@ -61,6 +63,7 @@ class HeadReader:
         self._pattern = f"{self._root}{workspace or '*'}.*"
         self._created = ""
         self._read = 0  # log sequence up to which everything has been read
+        self._counts: dict[str, int] | None = None  # of messages by subject, if the previous call asked for them
 
     async def read(self) -> NewHeads:
         """Return what is new. After an error, the next call returns it.
@@ -69,49 +72,66 @@ class HeadReader:
         """
         info = await self._js.stream_info(self._stream)
         anew = info.created != self._created or info.last_sequence < self._read
-        after = 0 if anew else self._read
-        messages: dict[str, Message] = {}
-        counts: dict[str, int] = {}
-        if info.last_sequence > after and await self._exists(after + 1):
-            start: Start = "last_per_subject" if anew else after + 1
-            read = await self._read_after(after, start, messages, counts)
+        before = 0 if anew else self._read
+        new = info.last_sequence - before
+        if not new or await self._js.next(self._stream, self._pattern, before + 1) is None:
+            self._created, self._read = info.created, info.last_sequence
+            return NewHeads(anew, {}, {})
+        counts: dict[str, int] | None = None
+        if anew:
+            newest, commits, read = await self._read_from("last_per_subject", 0)
+        elif new <= MANY * info.subjects:
+            newest, commits, read = await self._read_from(before + 1, before)
         else:
-            read = info.last_sequence
-        self._created, self._read = info.created, read
+            counts = await self._js.subject_counts(self._stream, self._pattern)
+            newest, _, read = await self._read_from("last_per_subject", 0)
+            newest = {subject: head for subject, head in newest.items() if head.sequence > before}
+            commits = self._new_messages(newest, counts, new)
+        self._created, self._read, self._counts = info.created, read, counts
         found = NewHeads(anew, {}, {})
-        for subject, message in messages.items():
+        for subject, head in newest.items():
             name = subject[len(self._root) :]
             if is_key(name):  # otherwise, this is not the log of a change set
                 names = name.partition(".")
                 key = ChangeSetKey(names[0], names[2])
-                found.heads[key] = Head(message.stream_sequence, message.timestamp_ns, message.headers)
-                found.commits[key] = counts[subject]
+                found.heads[key], found.commits[key] = head, commits[subject]
         return found
 
-    async def _read_after(self, after: int, start: Start, messages: dict[str, Message], counts: dict[str, int]) -> int:
-        """Add the newest message of each subject, and the number of messages, beyond the log sequence `after`. Return
-        the log sequence up to which everything was read."""
+    async def _read_from(self, start: Start, read: int) -> tuple[dict[str, Head], dict[str, int], int]:
+        """Read to the end of the stream. Return the newest message of each subject, the number of messages that were
+        read of it, and the log sequence up to which everything was read. `read` is this sequence at the beginning."""
+        newest: dict[str, Head] = {}
+        counts: dict[str, int] = {}
         async with OrderedConsumer(self._js, self._stream, self._pattern, start=start, headers_only=True) as consumer:
             # This is asked after the consumer was created. Otherwise, a log whose newest message was stored in between
             # would be missing, because its older messages are not delivered.
             end = (await self._js.stream_info(self._stream)).last_sequence
-            while after < end:
+            while read < end:
                 with anyio.move_on_after(SILENCE):
                     await consumer.wait()
-                if not consumer.pending and not await self._exists(after + 1):
-                    return end  # the remaining messages were deleted meanwhile
+                if not consumer.pending and await self._js.next(self._stream, self._pattern, read + 1) is None:
+                    return newest, counts, end  # the remaining messages were deleted meanwhile
                 taken = consumer.take(CHUNK)
                 for message in taken:
-                    messages[message.subject] = message
-                    counts[message.subject] = counts.get(message.subject, 0) + 1
-                    after = message.stream_sequence
+                    subject, read = message.subject, message.stream_sequence
+                    newest[subject] = Head(read, message.timestamp_ns, message.headers)
+                    counts[subject] = counts.get(subject, 0) + 1
                 if taken and not message.pending:
                     break  # no more messages match, for example because they are of other workspaces
                 await cooperate()
-        return after
+        return newest, counts, read
 
-    async def _exists(self, sequence: int) -> bool:
-        return await self._js.next(self._stream, self._pattern, sequence) is not None
+    def _new_messages(self, changed: Collection[str], counts: Mapping[str, int], new: int) -> dict[str, int]:
+        """Return the number of new messages of each subject in `changed`. `counts` says how many it has now, and `new`
+        is the number of all new messages.
+
+        If the previous call did not count them, each subject gets an equal share of the new messages. A message that
+        was stored after they were counted is included in the next call.
+        """
+        before = self._counts
+        if before is None:
+            return dict.fromkeys(changed, max(round(new / max(len(changed), 1)), 1))
+        return {subject: max(counts.get(subject, 0) - before.get(subject, 0), 1) for subject in changed}
 
 
 async def read_heads(js: JetStream, subjects: Subjects, workspace: str | None = None) -> dict[ChangeSetKey, Head]:

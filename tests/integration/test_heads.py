@@ -25,14 +25,15 @@ async def store(js: JetStream, subjects: Subjects, key: ChangeSetKey) -> int:
 
 
 @pytest.mark.parametrize("workspace", [None, "ws"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("many", [0, 10**6])
 async def test_each_call_returns_what_was_stored_since_the_one_before(
-    js: JetStream, subjects: Subjects, workspace: str | None, seed: int, monkeypatch: pytest.MonkeyPatch
+    js: JetStream, subjects: Subjects, workspace: str | None, many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rng = random.Random(seed)
+    rng = random.Random(many)
+    monkeypatch.setattr(heads, "MANY", many)
     monkeypatch.setattr(heads, "CHUNK", rng.randint(1, 4))
     monkeypatch.setattr(heads, "SILENCE", 0.05)
-    reader, calls = HeadReader(js, subjects, workspace), 0
+    reader, calls, counted = HeadReader(js, subjects, workspace), 0, False
     for _ in range(25):
         new = dict[ChangeSetKey, list[int]]()
         for _ in range(rng.choice((0, 1, 3, 12))):
@@ -48,7 +49,44 @@ async def test_each_call_returns_what_was_stored_since_the_one_before(
         }
         assert found.anew is (calls == 1)
         if not found.anew:
-            assert found.commits == {key: len(stored) for key, stored in expected.items()}
+            if many or counted:  # otherwise, it is not known how many messages there were before
+                assert found.commits == {key: len(stored) for key, stored in expected.items()}
+            counted = counted or bool(expected)
+
+
+async def test_of_many_new_messages_only_the_newest_of_each_log_is_read_and_all_are_counted(
+    js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+    take = OrderedConsumer.take
+
+    def counting(self: OrderedConsumer, *bounds: int) -> list[Any]:
+        messages = take(self, *bounds)
+        taken.append(len(messages))
+        return messages
+
+    monkeypatch.setattr(OrderedConsumer, "take", counting)
+    first, second, quiet = KEYS[:3]
+    reader = HeadReader(js, subjects)
+    for key in (first, second, quiet):
+        await store(js, subjects, key)
+    await reader.read()
+    for stored, expected in (
+        ({first: 30, second: 10}, {first: 20, second: 20}),  # who had how many before is not known
+        ({first: 30, second: 10}, {first: 30, second: 10}),
+        ({second: 12}, {second: 12}),
+    ):
+        taken.clear()
+        for key, number in stored.items():
+            for _ in range(number):
+                await store(js, subjects, key)
+        assert (await reader.read()).commits == expected
+        assert sum(taken) == 3
+    for _ in range(2):
+        taken.clear()
+        await store(js, subjects, quiet)
+        assert (await reader.read()).commits == {quiet: 1}
+        assert sum(taken) == 1
 
 
 async def test_what_could_not_be_read_is_read_by_the_next_call(

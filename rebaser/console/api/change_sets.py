@@ -1,7 +1,6 @@
 """`/change-sets`: a page of the table of all change sets, filtered and sorted."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from rebaser.console.api.overview import URGENCY, by_urgency
@@ -10,11 +9,12 @@ from rebaser.console.resources import Answer, Console, Given, Resource
 from rebaser.console.shapes import activity_object, branch_object
 from rebaser_client.admin.fleet import ActiveChangeSet
 from rebaser_client.log.branches import BranchInfo
+from rebaser_core.record import record
 
 QUIET = len(URGENCY)  # the rank of a change set with nothing to do
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ListedChangeSet:
     """A change set in the table: what it does, if anything, and what its newest commit tells, if it has one."""
 

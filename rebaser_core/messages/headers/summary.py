@@ -5,6 +5,7 @@ percent-encoded, and is omitted if it is too long. Readers ignore unknown parts.
 header.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -34,7 +35,12 @@ def write_summary(owner: str, errors: int | None) -> str:
 def read_summary(headers: Headers | None) -> Summary:
     """Return the summary in the header. A damaged part is treated as missing, because an overview is useful even
     without it."""
-    parts = dict([part.partition("=")[::2] for part in (headers or {}).get(SUMMARY, "").split(" ")])
+    return _parse((headers or {}).get(SUMMARY, ""))
+
+
+@lru_cache(maxsize=1024)  # the commits of a server have few different texts
+def _parse(text: str) -> Summary:
+    parts = dict([part.partition("=")[::2] for part in text.split(" ")])
     errors, owner = parts.get("errors", ""), parts.get("owner", "")
     known = errors.isascii() and errors.isdigit() and len(errors) <= 19
     return Summary(unquote(owner) if len(owner) <= MAX_OWNER else "", int(errors) if known else None)
