@@ -132,7 +132,7 @@ class Processor:
     async def _process(self, messages: Sequence[Message], suspicion: Suspicion) -> Processed:
         self._freshness = Freshness()
         if self._commits.spans is not None:
-            self._commits.spans.taken()
+            self._commits.spans.taken_at = time.time_ns()
         requests, held = await self._read(messages, suspicion)
         try:
             dead = await self._commit(messages, requests) if requests else []
@@ -321,8 +321,8 @@ class Processor:
             )
             return True
         headers, payload = reply(message.headers, self._key, decision, commit)
-        if self._commits.spans is not None:
-            headers |= self._commits.spans.headers_after(message)
+        if (spans := self._commits.spans) is not None and spans.batch is not None:
+            headers |= spans.headers_after(message)
         try:
             return self._context.connection.publish_soon(inbox, payload, headers)
         except RebaserError as error:

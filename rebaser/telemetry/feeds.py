@@ -53,24 +53,39 @@ clock = time.perf_counter
 # counting.
 _TAKEN, _ANSWERED, _BATCH = QUEUE_SECONDS.series(), REQUEST_SECONDS.series(), BATCH_REQUESTS.series()
 _DECIDED = [(outcome, REQUESTS_DECIDED.count(outcome.value)) for outcome in Outcome]
+_SUCCESS, _SUCCEEDED = Outcome.SUCCESS, dict(_DECIDED)[Outcome.SUCCESS]
 _INLINE, _BLOBS = (COMMIT_BYTES.count(part) for part in ("inline", "blob"))
 _APPENDED = {kind: APPEND_SECONDS.series(kind) for kind in ("requests", "dvu", "checkpoint", "attempt", "pull")}
-_REQUESTS = _APPENDED["requests"]
+_REBASE, _REQUESTS = Kind.REBASE, _APPENDED["requests"]
+_OFTEN = (_TAKEN, _ANSWERED, _BATCH, _REQUESTS)
+_MANY = 2000  # requests taken after which the observations in `_OFTEN` are counted
+_taken, _answered, _decided, _appended = (
+    _TAKEN.ages.append, _ANSWERED.ages.append, _BATCH.values.append, _REQUESTS.values.append,
+)  # fmt: skip
+_now = time.time_ns
 _KINDS = {Kind.DVU: "dvu", Kind.CHECKPOINT: "checkpoint", Kind.ATTEMPT: "attempt"}  # other kinds count as "requests"
 
 
 def queue_taken(messages: Sequence[Message]) -> Sequence[Message]:
     """Record how long `messages` had waited when an owner took them from its queue, and return `messages`."""
-    _TAKEN.observe_ages(time.time_ns(), [message.timestamp_ns for message in messages])
+    now = _now()
+    for message in messages:
+        _taken(now - message.timestamp_ns)
+    if len(_TAKEN.ages) >= _MANY:
+        for series in _OFTEN:
+            series.fold()
     return messages
 
 
 def requests_decided(batch: DecidedBatch) -> None:
     """Record that a batch was decided, and that its commit is in the log."""
     decisions = batch.decisions
-    if decisions:
-        left = len(decisions)
-        _BATCH.observe(left)
+    left = len(decisions)
+    if left == 1 and decisions[0].outcome is _SUCCESS:
+        _decided(1)
+        _SUCCEEDED.value += 1
+    elif left:
+        _decided(left)
         outcomes = [decision.outcome for decision in decisions]
         for outcome, count in _DECIDED:
             if number := outcomes.count(outcome):
@@ -86,7 +101,11 @@ def requests_answered(messages: Sequence[Message], traced: Sequence[tuple[int, s
     """Record the time until the answers to `messages` were handed to NATS or, for dead requests, until the decisions
     were appended to the log. For each of the messages whose trace is recorded, `traced` has the time at which it was
     stored and the id of the trace."""
-    _ANSWERED.observe_ages(time.time_ns(), [message.timestamp_ns for message in messages], traced)
+    now = _now()
+    for message in messages:
+        _answered(now - message.timestamp_ns)
+    for stored, trace_id in traced:
+        _ANSWERED.add_exemplar(now - stored, trace_id, now)
 
 
 def commit_appended(began: float, commit: Commit, inline: int, blobs: int, log: Any) -> None:
@@ -96,8 +115,8 @@ def commit_appended(began: float, commit: Commit, inline: int, blobs: int, log: 
     it.
     """
     seconds, kind = clock() - began, commit.kind
-    if kind is Kind.REBASE:
-        _REQUESTS.observe(seconds)
+    if kind is _REBASE:
+        _appended(seconds)
     else:
         pulled = kind is Kind.REPLAY and not commit.requests  # a replay with requests was requested by a client
         _APPENDED["pull" if pulled else _KINDS.get(kind, "requests")].observe(seconds)

@@ -4,7 +4,7 @@ Invariant: every series exists from the start, with the value 0. Otherwise, a ra
 event would not count that event.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, product
@@ -70,43 +70,47 @@ class Counter:
 class Observations:
     """The observations of one histogram, in `counts`, one number for each bucket, and their `total`.
 
-    `bounds_ns` are the upper bounds of the buckets in nanoseconds.
+    Code that runs for each commit does not call `observe`. It appends to `values` or, times in nanoseconds, to `ages`,
+    and calls `fold` now and then. Appending takes a tenth of the time of counting, and counting many observations at
+    once takes half of it for each.
     """
 
-    __slots__ = ("bounds", "bounds_ns", "counts", "exemplars", "total")
+    __slots__ = ("ages", "bounds", "counts", "exemplars", "total", "values")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = bounds
-        self.bounds_ns = [round(bound * NANOS) for bound in bounds]
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
         self.exemplars: dict[int, Exemplar] = {}
+        self.values: list[float] = []
+        self.ages: list[int] = []
 
     def observe(self, value: float) -> None:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
-    def observe_ages(self, now: int, stored: Iterable[int], traced: Iterable[tuple[int, str]] = ()) -> None:
-        """Observe, in seconds, the age of each time in `stored`. All times are Unix times in nanoseconds. A stored time
-        may be after `now`, because clocks differ; it counts as an age of 0. `traced` has the time and the id of the
-        trace of those that become exemplars.
+    def fold(self) -> None:
+        """Count what was appended to `values` and `ages`, and empty both. Ages may be negative, because clocks differ;
+        they count as 0."""
+        values = sorted([*self.values, *[age / NANOS if age > 0 else 0.0 for age in self.ages]])
+        self.values.clear()
+        self.ages.clear()
+        self.total += sum(values)
+        below = 0
+        for at, bound in enumerate(self.bounds):
+            up_to = bisect_right(values, bound, below)
+            self.counts[at] += up_to - below
+            below = up_to
+        self.counts[-1] += len(values) - below
 
-        This takes half the time of separate calls of `observe`, which matters because each request is observed twice.
-        """
-        counts, bounds, total = self.counts, self.bounds_ns, 0
-        for at in stored:
-            age = now - at
-            if age > 0:
-                total += age
-                counts[bisect_left(bounds, age)] += 1
-            else:
-                counts[0] += 1
-        self.total += total / NANOS
-        for at, trace_id in traced:
-            age = max(now - at, 0)
-            self.exemplars[bisect_left(bounds, age)] = Exemplar(trace_id, age / NANOS, now / NANOS)
+    def add_exemplar(self, age: int, trace_id: str, now: int) -> None:
+        """Make an observation the newest exemplar of its bucket. `age` is its value in nanoseconds, and `now` its Unix
+        time in nanoseconds."""
+        seconds = max(age, 0) / NANOS
+        self.exemplars[bisect_left(self.bounds, seconds)] = Exemplar(trace_id, seconds, now / NANOS)
 
     def sample(self, labels: Labels) -> Sample:
+        self.fold()
         return Sample(labels, self.total, tuple(accumulate(self.counts)), dict(self.exemplars))
 
 

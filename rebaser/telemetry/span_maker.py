@@ -18,7 +18,7 @@ from opentelemetry.trace import (
 )
 
 from rebaser_client.jetstream import Message
-from rebaser_core.messages.headers.traces import TraceContext, read_trace
+from rebaser_core.messages.headers.traces import CAPITALIZED_PARENT, TRACEPARENT, TraceContext, read_trace
 
 MAX_LINKS = 128  # maximum number of links of a span; also the default of OpenTelemetry
 MAX_LATE = 10  # maximum number of slow requests and updates traced per second: if all are slow, a sample is enough
@@ -36,13 +36,13 @@ class SpanMaker:
     `ratio`, from 0 to 1, is the share of requests without a trace for which the server begins a trace. A request is
     slow if more than `slower_than` seconds pass from its storage to its answer. An update is slow if it takes more than
     `updates_slower_than` seconds. Slow requests and updates that have no trace are recorded after they have ended. Both
-    limits may be infinite.
+    limits may be infinite; the attribute `slower_than` is in nanoseconds.
     """
 
     def __init__(self, tracer: Tracer, *, ratio: float, slower_than: float, updates_slower_than: float) -> None:
         self._tracer = tracer
         self._ratio = ratio
-        self._slower_than = slower_than * NANOS  # not rounded, because it may be infinite
+        self.slower_than = slower_than * NANOS  # not rounded, because it may be infinite
         self._updates_slower_than = updates_slower_than * NANOS
         self._late_in = self._late = 0
 
@@ -54,19 +54,17 @@ class SpanMaker:
         found: list[tuple[int, TraceContext | None]] = []
         ratio = self._ratio
         for at in range(count):  # one call for a batch, because each request comes by here
-            sender = read_trace(messages[at].headers)
+            headers = messages[at].headers
+            known = TRACEPARENT in headers or CAPITALIZED_PARENT in headers
+            sender = read_trace(headers) if known else None
             if sender.sampled if sender is not None else ratio and random.random() < ratio:  # noqa: S311 - no secret
                 found.append((at, sender))
         return found
 
-    def is_slow(self, nanoseconds: int) -> bool:
-        """Return whether a request that takes `nanoseconds` is slow."""
-        return nanoseconds > self._slower_than
-
     def request_was_slow(self, now: int, nanoseconds: int) -> bool:
         """Return whether a request, or work that is part of no request, took so long that it is recorded although it
         was not `chosen`. `nanoseconds` is its duration. `now` is the Unix time in nanoseconds."""
-        return nanoseconds > self._slower_than and self._may_be_late(now)
+        return nanoseconds > self.slower_than and self._may_be_late(now)
 
     def update_was_slow(self, now: int, nanoseconds: int) -> bool:
         """Return whether an update took so long that it is recorded although no trace was begun for it. `nanoseconds`

@@ -25,8 +25,8 @@ from rebaser_core.streams.subjects import Subjects
 class ChangeSetSpans:
     """Makes the spans of one change set for as long as one owner holds it.
 
-    The owner calls `taken`, `decided` and `answered`, in this order, for each batch of requests. Its log calls
-    `append_begins` and `append_ended` for each commit.
+    For each batch of requests, the owner sets `taken_at` to the time at which it begins to read them (Unix ns), and
+    calls `decided` and `answered`, in this order. Its log calls `append_begins` and `append_ended` for each commit.
     """
 
     def __init__(self, maker: SpanMaker, subjects: Subjects, key: ChangeSetKey) -> None:
@@ -34,8 +34,8 @@ class ChangeSetSpans:
         self._about: Attributes = {"rebaser.workspace": key.workspace, "rebaser.change_set": key.change_set}
         self.requests = self._destination(subjects, "requests", subjects.requests(key), "process", "process")
         self._commits = self._destination(subjects, "commits", subjects.commits(key), "publish", "send")
-        self._taken_at = 0
-        self._batch: _Batch | None = None
+        self.taken_at = 0
+        self.batch: _Batch | None = None  # the batch being decided, if some of its requests are recorded
         # Nearly all batches have no recorded request. Only what is needed if such a batch turns out to be slow is kept:
         # the batch, and its append, with its size, its beginning, its end and its log sequence.
         self._plain: tuple[Sequence[Message], DecidedBatch] | None = None
@@ -63,51 +63,41 @@ class ChangeSetSpans:
 
     # -- requests --------------------------------------------------------------------------------------------------
 
-    def taken(self) -> None:
-        """Note that the owner begins to read a batch of requests."""
-        self._taken_at, self._batch, self._plain, self._plain_append = time.time_ns(), None, None, None
-
     def decided(self, messages: Sequence[Message], batch: DecidedBatch) -> None:
         """Start the spans of a batch of requests that has been decided, but is not in the log yet. `messages` begins
         with the messages of the batch; further messages are ignored."""
         chosen = self.maker.chosen(messages, len(batch.answers))
-        self._batch = _Batch(self, messages, batch, chosen) if chosen else None
+        self.batch = _Batch(self, messages, batch, chosen) if chosen else None
         self._plain = None if chosen else (messages, batch)
+        self._plain_append = None
 
     def headers_after(self, message: Message) -> dict[str, str]:
         """Return headers for messages that the request `message` causes: its reply, or a request of the server. They
         are empty unless the trace of the request is recorded."""
-        if self._batch is None or not self._batch.spans:
+        if self.batch is None or not self.batch.spans:
             return {}
-        span = self._batch.spans.get(message.stream_sequence)
+        span = self.batch.spans.get(message.stream_sequence)
         return {} if span is None else trace_headers(position(span))
 
     def answered(self, commit: int) -> list[tuple[int, str]]:
         """Record the spans of the batch, whose answers have been sent. `commit` is the log sequence of the commit with
         its decisions. Return the time at which each recorded request was stored (Unix ns), and the id of its trace."""
-        batch, self._batch = self._batch, None
-        if batch is None:
-            batch = self._slow_batch()
+        batch, self.batch = self.batch, None
+        plain, self._plain = self._plain, None
+        # The first message is the oldest: if it is not slow, none is.
+        if plain is not None and time.time_ns() - plain[0][0].timestamp_ns > self.maker.slower_than:
+            batch = self._slow_batch(plain)
         self._plain_begun = self._plain_append = None  # they refer to the commit, which may be large
         return [] if batch is None else batch.record(commit)
 
-    def _slow_batch(self) -> "_Batch | None":
-        """Return the batch that has no recorded request if it was slow; otherwise None."""
-        plain, self._plain = self._plain, None
-        # The first message is the oldest: if it is not slow, none is.
-        if plain is None or not self.maker.is_slow(time.time_ns() - plain[0][0].timestamp_ns):
-            return None
+    def _slow_batch(self, plain: tuple[Sequence[Message], DecidedBatch]) -> "_Batch":
+        """Return a batch that has no recorded request, but was slow."""
         batch = _Batch(self, *plain, ())
         if self._plain_append is not None:
             commit, size, *times = self._plain_append
             batch.append = AppendSpan(self.maker, *self._commits, commit=commit, size=size, causes=())
             batch.append.took_place(*times)
         return batch
-
-    @property
-    def taken_at(self) -> int:
-        """The time at which the owner began to read the batch, in Unix ns."""
-        return self._taken_at or time.time_ns()
 
     # -- commits ---------------------------------------------------------------------------------------------------
 
@@ -117,14 +107,16 @@ class ChangeSetSpans:
         Return trace headers for the commit; empty unless a request or an update whose trace is recorded led to the
         commit.
         """
-        self._append, self._plain_begun, self._owes = None, None, commit.covers is not None
+        self._append, self._owes = None, commit.covers is not None
+        if self._plain is not None and commit.requests:  # the most frequent case
+            self._plain_begun = commit, size, time.time_ns()
+            return {}
+        self._plain_begun = None
         cause: _Batch | UpdateSpans | None = None
         if commit.kind is Kind.DVU:
             cause = self._update
         elif commit.requests:  # commits without requests, such as those that record attempts, belong to no trace
-            cause = self._batch
-            if self._plain is not None:
-                self._plain_begun = commit, size, time.time_ns()
+            cause = self.batch
         if cause is None:
             return {}
         spans = cause.causes()
@@ -137,7 +129,7 @@ class ChangeSetSpans:
         if append is None:
             if self._plain_begun is not None:
                 self._plain_append = (*self._plain_begun, time.time_ns(), sequence)
-                if not self._owes:
+                if self._uncovered and not self._owes:
                     self._uncovered.clear()
             return
         append.landed(sequence)
@@ -193,7 +185,7 @@ class _Batch:
     ) -> None:
         self._maker = change_set.maker
         self._name, self._about = change_set.requests
-        self._began = change_set.taken_at
+        self._began = change_set.taken_at or time.time_ns()
         self._messages = messages
         self._answers = batch.answers
         self._decided = batch.decisions

@@ -7,13 +7,13 @@ PIN_ID = "Nats-Pin-Id"  # header of each message for the pinned client of a prio
 
 class Message(Msg):
     """A message that a consumer delivered. Its properties are read from its reply subject, which is JetStream's ack
-    subject.
+    subject. `timestamp_ns` is the time when the message was stored (Unix time in nanoseconds).
 
     The ack subject is `$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<timestamp>.<pending>`. In a
     second form, `<domain>.<account hash>` follows `ACK`, and the subject ends with an additional token.
     """
 
-    __slots__ = ("_parts", "consumer_sequence", "stream_sequence")
+    __slots__ = ("_parts", "consumer_sequence", "stream_sequence", "timestamp_ns")
 
     def __init__(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
         """Read the sequences from `reply`. Raise `ValueError` if `reply` is not an ack subject."""
@@ -31,6 +31,7 @@ class Message(Msg):
             raise ValueError(f"{reply!r} is not an ack subject")
         self.stream_sequence = int(self._parts[1])
         self.consumer_sequence = int(self._parts[2])
+        self.timestamp_ns = int(self._parts[3])  # a request's is read several times
 
     @property
     def stream(self) -> str:
@@ -46,11 +47,6 @@ class Message(Msg):
     def delivered(self) -> int:
         """The number of deliveries of this message so far, including this delivery."""
         return int(self._parts[0])
-
-    @property
-    def timestamp_ns(self) -> int:
-        """The time when the message was stored (Unix time in nanoseconds)."""
-        return int(self._parts[3])
 
     @property
     def pending(self) -> int:

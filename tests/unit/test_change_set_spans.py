@@ -24,7 +24,7 @@ def test_a_commit_is_not_kept_once_its_requests_are_answered() -> None:
     decision = Decision(1, RequestId("r"), Outcome.SUCCESS)
     message: Any = SimpleNamespace(headers={}, timestamp_ns=time.time_ns(), stream_sequence=1, data=b"")
     batch: Any = SimpleNamespace(answers=[(decision, None)], decisions=[decision])
-    spans.taken()
+    spans.taken_at = time.time_ns()
     spans.decided([message], batch)
     commit = Watched("c", 0, Kind.REBASE, 0, "o", None, None, (decision,))
     kept = weakref.ref(commit)

@@ -177,10 +177,8 @@ def test_a_histogram_counts_cumulatively_with_inclusive_bounds() -> None:
 
 
 def test_ages_are_observed_as_seconds_and_never_negative() -> None:
-    histogram, now = Histogram("h", "H.", (1.0, 2.0)), 1_790_000_000_000_000_000
-    histogram.series().observe_ages(
-        now, [now - 2_000_000_000, now - 2_000_000_001, now - 500_000_000, now, now + 10**12]
-    )
+    histogram = Histogram("h", "H.", (1.0, 2.0))
+    histogram.series().ages += [2_000_000_000, 2_000_000_001, 500_000_000, 0, -(10**12)]
     [sample] = histogram.samples()
     assert sample.buckets == (3, 4, 5)
     assert sample.value == pytest.approx(4.500000001)
@@ -188,8 +186,10 @@ def test_ages_are_observed_as_seconds_and_never_negative() -> None:
 
 def test_an_exemplar_shows_in_its_bucket_and_only_in_openmetrics() -> None:
     histogram, now = Histogram("h", "H.", (1.0, 2.0)), 1_790_000_000_000_000_000
-    traced = [(now - 1_400_000_000, "aa" * 16), (now - 1_500_000_000, "bb" * 16), (now + 5, "cc" * 16)]
-    histogram.series().observe_ages(now, [now - 1_300_000_000, *(at for at, _ in traced)], traced)
+    for age, letter in (1_400_000_000, "a"), (1_500_000_000, "b"), (-5, "c"), (1_300_000_000, ""):
+        histogram.series().ages.append(age)
+        if letter:
+            histogram.series().add_exemplar(age, letter * 32, now)
     family = Family("h", "histogram", "H.", (), tuple(histogram.samples()), histogram.bounds)
     text, _ = render([family], "application/openmetrics-text")
     assert f'h_bucket{{le="1.0"}} 1.0 # {{trace_id="{"cc" * 16}"}} 0.0 1790000000.0' in text.decode()

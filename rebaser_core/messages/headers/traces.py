@@ -14,7 +14,8 @@ SAMPLED = 1  # the flag that is set if the sender records the trace
 MAX_STATE = 512  # characters
 
 # Some libraries capitalize these names, as in HTTP headers, although NATS header names are case-sensitive.
-_CAPITALIZED_PARENT, _CAPITALIZED_STATE = "Traceparent", "Tracestate"
+CAPITALIZED_PARENT: Final = "Traceparent"
+_CAPITALIZED_STATE = "Tracestate"
 _LENGTH = len("00-") + 32 + len("-") + 16 + len("-00")
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 # Only the keys of W3C Trace Context level 1 are accepted, because OpenTelemetry drops other keys and logs a warning
@@ -46,7 +47,7 @@ def read_trace(headers: Headers | None) -> TraceContext | None:
         return None
     parent, name = headers.get(TRACEPARENT), TRACESTATE
     if parent is None:
-        parent, name = headers.get(_CAPITALIZED_PARENT), _CAPITALIZED_STATE
+        parent, name = headers.get(CAPITALIZED_PARENT), _CAPITALIZED_STATE
         if parent is None:
             return None
     found = _TRACEPARENT.match(parent)
