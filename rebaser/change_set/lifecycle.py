@@ -287,6 +287,9 @@ INITIAL_EFFECTS: tuple[Effect, ...] = (Command.LOAD,)
 
 def step(state: OwnerState, event: Event, now: float, timing: Timing) -> Step:
     """Return the next state and the effects. Every event is accepted; an event that comes too late changes nothing."""
+    usual = _usual_step(state, event, now, timing)
+    if usual is not None:
+        return usual
     state = _record(state, event, now, timing)
     if isinstance(event, Stop):
         return _stop(state, event.reason)
@@ -313,6 +316,28 @@ def step(state: OwnerState, event: Event, now: float, timing: Timing) -> Step:
     if state.phase is Phase.RECHECKING and isinstance(event, Rechecked):
         return replace(state, phase=Phase.DONE), (Command.PUBLISH_TASK,) if event.work_left else ()
     return state, ()
+
+
+_DECIDE: tuple[Effect, ...] = (Command.DECIDE,)
+_AWAIT: tuple[Effect, ...] = (Command.AWAIT,)
+
+
+def _usual_step(state: OwnerState, event: Event, now: float, timing: Timing) -> Step | None:
+    """Return the result of `step` for the two events that each commit causes: requests are queued while the owner is
+    idle, and they are decided without making a DVU due. Return None for other events.
+
+    Finding that out first takes half the time of finding out what else may follow.
+    """
+    if state.phase is not Phase.ACTIVE or (state.owes and state.dvu is not Dvu.RUNNING):
+        return None
+    if isinstance(event, Arrived):
+        return None if state.busy else (replace(state, busy=True, queued=False), _DECIDE)
+    if not isinstance(event, Decided) or state.queued or timing.quiescent_period <= 0:
+        return None
+    if event.owes and state.dvu is not Dvu.RUNNING:
+        return None
+    state = replace(state, busy=event.more, owes=event.owes, active_at=now)
+    return state, _DECIDE if event.more else _AWAIT
 
 
 def _record(state: OwnerState, event: Event, now: float, timing: Timing) -> OwnerState:

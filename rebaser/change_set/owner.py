@@ -157,13 +157,13 @@ class Owner(Actor):
         assert group is not None  # noqa: S101 - set by `run`, which is the only caller
         for effect in effects:
             match effect:
-                case Command.LOAD:
-                    group.start_soon(self._load_and_decide)
-                case Command.AWAIT:
+                case Command.AWAIT:  # this one and the next come first, because each commit causes them
                     self._awaiting = True
                     self._check_queue()
                 case Command.DECIDE:
                     self._decide_now.set()
+                case Command.LOAD:
+                    group.start_soon(self._load_and_decide)
                 case Command.RUN_DVU:
                     group.start_soon(self._run_dvu)
                 case Command.CANCEL_WORK:

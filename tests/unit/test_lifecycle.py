@@ -1,6 +1,8 @@
 """The state machine of an owner: what it does next after each possible event."""
 
 from collections.abc import Iterable
+from itertools import product, starmap
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -346,6 +348,16 @@ def test_every_possible_history_ends_the_task_exactly_once(data: st.DataObject) 
     assert shell.all.count(Command.PUBLISH_TASK) <= 1
     if Command.ACK in shell.all:
         assert shell.all.index(Command.RECHECK) > shell.all.index(Command.ACK)
+
+
+@pytest.mark.parametrize("event", [Arrived(), *starmap(Decided, product((False, True), repeat=2))], ids=str)
+def test_the_usual_step_gives_the_same_as_all_rules(event: Event) -> None:
+    no, flags = Timing(quiescent_period=0), (False, True)
+    for fields in product(Phase, flags, flags, flags, Dvu, [0], [0.0, 12.0], [0, 1], [0.0, 9.0]):
+        for now, timing in product((0.0, 10.0, 20.0), (TIMING, no)):
+            quick = step(OwnerState(*fields), event, now, timing)
+            with mock.patch("rebaser.change_set.lifecycle._usual_step", return_value=None):
+                assert quick == step(OwnerState(*fields), event, now, timing)
 
 
 @given(st.lists(st.sampled_from(EVENTS), max_size=40))
