@@ -21,9 +21,12 @@ def missing_functions(state: ChangeSetState) -> tuple[str, ...]:
 
     Names that do not fit into one header are left out.
     """
+    missing = state.cells.unknown_functions(registry().functions)
+    if not missing:
+        return ()
     room = MAX_NAMED_CHARACTERS
     names: list[str] = []
-    for name in sorted(state.cells.unknown_functions(registry().functions)):
+    for name in sorted(missing):
         room -= len(name)
         if room < 0 or len(names) == MAX_NAMED:
             break

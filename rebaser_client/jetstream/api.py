@@ -78,12 +78,15 @@ class JetStreamApi(ApiCalls):
         The server works on several calls at once, so some messages may be deleted after this method returns, and a
         failure to delete a message may go unnoticed. Callers must not rely on the deletion of any single message.
         """
-        subject = f"{self.prefix}STREAM.MSG.DELETE.{subject_tokens(stream)}"
+        subject, publish = f"{self.prefix}STREAM.MSG.DELETE.{subject_tokens(stream)}", self.connection.publish_soon
         for start in range(0, len(sequences), DELETE_GROUP):
             *silent, last = sequences[start : start + DELETE_GROUP]
             async with call_slot():
+                room = True
                 for sequence in silent:
-                    await self.connection.publish(subject, b'{"seq":%d,"no_erase":true}' % sequence)
+                    room = publish(subject, b'{"seq":%d,"no_erase":true}' % sequence, None)
+                if not room:
+                    await self.connection.flush()
             await self.delete_message(stream, last)
 
     async def purge(

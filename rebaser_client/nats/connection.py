@@ -195,7 +195,8 @@ class Connection:
         """
         pending = self._replies.open_request(subject, within)
         try:
-            await self.publish(subject, payload, headers, reply=pending.inbox)
+            if not self.publish_soon(subject, payload, headers, reply=pending.inbox):
+                await self.flush()
         except BaseException:
             pending.close()
             raise

@@ -58,6 +58,9 @@ class Suspicion:
     deaths: Mapping[int, int] = field(default_factory=dict)
 
 
+_NONE_SUSPECTED = Suspicion()
+
+
 class PoisonDetector:
     """Decides for one owner which requests are attempted one by one, and which are rejected.
 
@@ -103,7 +106,7 @@ class PoisonDetector:
         """Return what the log records about `messages`, which are about to be decided together."""
         attempts = self._commits.state.attempts
         if not attempts and not self._poison_ids:
-            return Suspicion()
+            return _NONE_SUSPECTED
         sequences = [message.stream_sequence for message in messages]
         deaths = {sequence: attempts[sequence].deaths for sequence in sequences if sequence in attempts}
         return Suspicion(self._known_poison(messages), deaths)

@@ -156,6 +156,7 @@ class CommitLog:
         """
         state = state or self.state
         checkpoint = fields.pop("checkpoint", state.checkpoint)
+        about = about_branch(state, kind, checkpoint, fields) if self.history else None
         return Commit(
             id=self._new_id(),
             previous=self.state.last,
@@ -167,7 +168,7 @@ class CommitLog:
             checkpoint=checkpoint,
             forget_before_ms=max(stored_ms - self._retry_window_ms, 0),
             unknown=fields.pop("unknown", None) or missing_functions(state),
-            **((about_branch(state, kind, checkpoint, fields) if self.history else {}) | fields),
+            **(about | fields if about else fields),
         )
 
     async def before(self, delta: Sequence[Update]) -> tuple[Update, ...] | None:
@@ -212,10 +213,12 @@ class CommitLog:
                 commit = await with_replay_in_blob(self._blobs, commit)
             headers, payload = encode_commit(commit)
             # The replaced definitions go to a blob first, because readers that fold the commit do not need them.
+            inline_max = min(self._inline_max, limits.inline_max_bytes)
             for move in (with_before_in_blob, with_delta_in_blob, with_replay_in_blob):
-                if len(payload) > min(self._inline_max, limits.inline_max_bytes):
-                    commit = await move(self._blobs, commit)
-                    headers, payload = encode_commit(commit)
+                if len(payload) <= inline_max:
+                    break
+                commit = await move(self._blobs, commit)
+                headers, payload = encode_commit(commit)
             in_blobs = needs_blobs(commit)
             if self.history and in_blobs:
                 commit = await with_blobs_named(self._blobs, commit, self.tail_max)

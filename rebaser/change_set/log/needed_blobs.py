@@ -16,7 +16,10 @@ ADDRESS_BYTES = 72  # bytes of one address in a header
 
 def needs_blobs(commit: Commit) -> bool:
     """Return whether `commit` has parts in blobs, or lists blobs that the log needs from this commit on."""
-    return bool(commit.blobs or _parts(commit))
+    if commit.blobs or any([decision.result for decision in commit.requests]):  # noqa: C419 - a generator is slower
+        return True
+    has_more = commit.delta_blob or commit.before_blob or commit.origin or commit.replay or commit.carried
+    return bool(has_more and _parts(commit))
 
 
 async def with_blobs_named(blobs: BlobStore, commit: Commit, max_bytes: int) -> Commit:
