@@ -9,9 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from rebaser.change_set.lifecycle import Dvu, Phase
 from rebaser.change_set.owner import Owner
 from rebaser.runtime.progress import Progress
-from rebaser.snapshot import PUT_OFF, Census
+from rebaser.snapshot import PUT_OFF, Census, SlowUpdate
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import DvuProgress
 
 
 def describe_owner(owner: Owner, now: float) -> dict[str, object]:
@@ -33,7 +32,7 @@ def describe_owner(owner: Owner, now: float) -> dict[str, object]:
     }
 
 
-def take_census(owners: Collection[Owner], slow_updates: Iterable[DvuProgress]) -> Census:
+def take_census(owners: Collection[Owner], slow_updates: Iterable[SlowUpdate]) -> Census:
     """Count the owners by their states. This takes time in proportion to their number."""
     states = [owner.lifecycle for owner in owners]
     logs = [owner.commits for owner in owners if owner.commits is not None]

@@ -12,10 +12,10 @@ from rebaser.change_set.replies import inbox_allowed
 from rebaser.dvu.functions import registry
 from rebaser.runtime.context import Context
 from rebaser.server import Server
+from rebaser.snapshot import SlowUpdate
 from rebaser_core.encoding.envelope import JSON, REPLY_INBOX, dumps
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import DvuProgress
 
 log = structlog.get_logger(__name__)
 
@@ -45,13 +45,17 @@ def describe(server: Server) -> dict[str, object]:
     }
 
 
-def _describe_update(update: DvuProgress) -> dict[str, object]:
+def _describe_update(slow: SlowUpdate) -> dict[str, object]:
+    update = slow.report
     return {
         "workspace": update.workspace_id,
         "change_set": update.change_set_id,
         "done": update.done,
         "total": update.total,
         "seconds": update.seconds,
+        "stage": slow.stage,
+        "plan": slow.plan,
+        "wave": slow.wave,
     }
 
 

@@ -93,6 +93,17 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowUpdate:
+    """An update that has run for a long time: the message that reports it, and its stage (see
+    `rebaser.dvu.update.Entered`)."""
+
+    report: DvuProgress
+    stage: str = "plan"
+    plan: str = ""
+    wave: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Census:
     """The part of the state that is counted by visiting all owners.
 
@@ -105,7 +116,7 @@ class Census:
 
     phases: Mapping[str, int] = field(default_factory=dict)
     updates: Mapping[str, int] = field(default_factory=dict)
-    slow_updates: tuple[DvuProgress, ...] = ()
+    slow_updates: tuple[SlowUpdate, ...] = ()
     debt_age: float = 0.0
     values: int = 0
     tail_max: int = 0

@@ -120,11 +120,11 @@ class SerialDvu:
 
     async def _compute(self, view: View) -> ComputedTable:
         context, seconds = self._context, self._context.settings.dvu_timeout
-        self.progress = Progress(view.sequence, context.now())
+        self.progress = now = Progress(view.sequence, context.now())
         label = str(self._commits.key)
         try:
             with anyio.fail_after(seconds):
-                return await update(view, context.engine, label=label, progress=self.progress.record)
+                return await update(view, context.engine, label=label, progress=now.record, entered=now.enter)
         except TimeoutError:
             raise DvuError(
                 f"the update of {label} took longer than {seconds:g} s (REBASER_DVU_TIMEOUT) and will be retried",

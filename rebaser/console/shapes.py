@@ -12,7 +12,7 @@ from typing import Any
 
 from rebaser.console.hiding import kind_of, need_values, size_told, told, values_shown
 from rebaser_client.admin.fleet import ActiveChangeSet
-from rebaser_client.admin.servers import ServerInfo
+from rebaser_client.admin.servers import ServerInfo, UpdateInfo
 from rebaser_client.admin.stream_usage import StreamStatus
 from rebaser_client.log.branches import BranchInfo
 from rebaser_client.log.changes import Blame, Change, LogEntry
@@ -62,6 +62,13 @@ def stream_object(stream: StreamStatus) -> dict[str, Any]:
     return camel_case({name: value for name, value in asdict(stream).items() if name != "newest"})
 
 
+def update_object(update: UpdateInfo) -> dict[str, Any]:
+    """Return what an update that runs is doing."""
+    stage, plan = (None if text is None else cut(str(text), 40) for text in (update.stage, update.plan))
+    said = {"done": update.done, "total": update.total, "seconds": update.seconds}
+    return said | {"stage": stage, "plan": plan, "wave": update.wave}
+
+
 def activity_object(row: ActiveChangeSet) -> dict[str, Any]:
     """Return what a change set is doing."""
     update = row.update
@@ -76,7 +83,7 @@ def activity_object(row: ActiveChangeSet) -> dict[str, Any]:
         "commitsPerSecond": round(row.commits_per_second, 3),
         "waiting": round(row.waiting, 1),
         "debt": row.debt,
-        "update": None if update is None else {"done": update.done, "total": update.total, "seconds": update.seconds},
+        "update": None if update is None else update_object(update),
         "owner": cut(row.owner, 200),
         "errors": row.errors,
         "problem": cut(told(row.problem)),

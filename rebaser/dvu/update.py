@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from threading import Lock
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -33,6 +33,9 @@ from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.thresholds import NEVER, Thresholds
 
 T = TypeVar("T")
+Entered: TypeAlias = Callable[[str, str, int], None]
+"""A function that is called when a stage of an update begins: with `plan`, `spark` or `absorb`; the kind of the plan,
+`packets` or `full graph`, empty until it is known; and the number of the wave, from 1, or 0 before the first one."""
 
 # Each change set has a lock, because the thread of a cancelled update may still be refreshing the indexes.
 _refreshing: Final["WeakKeyDictionary[Columns, Lock]"] = WeakKeyDictionary()
@@ -67,7 +70,12 @@ class PacketEngine(Protocol):
 
 
 async def update(
-    view: View, engine: PacketEngine, *, label: str, progress: Callable[[int, int], None] = lambda _, __: None
+    view: View,
+    engine: PacketEngine,
+    *,
+    label: str,
+    progress: Callable[[int, int], None] = lambda _, __: None,
+    entered: Entered = lambda _, __, ___: None,
 ) -> ComputedTable:
     """Compute all derived values of `view` that are not up to date. Return the values that changed.
 
@@ -76,7 +84,7 @@ async def update(
     if all affected values are members of cycles. `progress` is called with the number of values that are done and the
     number of values to compute. Raise `DvuError` if the update fails.
     """
-    small, stages, stage = _is_small(view), StageClock(), "plan"
+    small, stages, stage, waves = _is_small(view), StageClock(), "plan", 0
     made, wave = await _run(view, small, _start, view)
     while True:
         if wave is None:
@@ -91,8 +99,12 @@ async def update(
             return wave.computed
         arrived = partial(_report, progress, made.done_after, made.size)
         arrived(0, 0)
+        waves += 1
+        kind = "packets" if isinstance(made, PacketPlan) else "full graph"
+        entered("spark", kind, waves)
         of_packets = await engine.evaluate(wave.packets, label=label, arrived=arrived)
         stages.ended("spark")
+        entered("absorb", kind, waves)
         results = [part for parts in of_packets for part in parts]
         small = small and sum(map(len, results)) <= thresholds.now.results_on_loop_max_bytes
         wave, stage = await _run(view, small, _absorb, made, results), "absorb"

@@ -10,6 +10,7 @@ import anyio
 import structlog
 
 from rebaser.runtime.context import Context
+from rebaser.snapshot import SlowUpdate
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import DvuProgress, encode
@@ -25,17 +26,24 @@ class Progress:
     """The progress of one update. `done` of `total` values are processed; `total` is None until it is known.
 
     `started` is the time at which the update began, in seconds on the server's clock. `covers` is the log sequence at
-    which the update was planned.
+    which the update was planned. For `stage`, `plan` and `wave`, see `rebaser.dvu.update.Entered`.
     """
 
     covers: int
     started: float
     done: int = 0
     total: int | None = None
+    stage: str = "plan"
+    plan: str = ""
+    wave: int = 0
 
     def record(self, done: int, total: int) -> None:
         """Record that `done` of `total` values are processed."""
         self.done, self.total = done, total
+
+    def enter(self, stage: str, plan: str, wave: int) -> None:
+        """Record that a stage of the update begins."""
+        self.stage, self.plan, self.wave = stage, plan, wave
 
 
 Running = Callable[[], Iterable[tuple[ChangeSetKey, Progress]]]
@@ -48,18 +56,23 @@ class ProgressReporter:
         self._context = context
         self._running = running
 
-    def slow(self) -> list[DvuProgress]:
+    def slow(self) -> list[SlowUpdate]:
         """Return the updates that have run for longer than `progress_every`, the slowest first."""
         context = self._context
         now, server = context.now(), context.settings.server_id
         slow = [
-            DvuProgress(
-                key.workspace, key.change_set, server, update.covers, update.done, update.total, round(seconds, 1)
+            SlowUpdate(
+                DvuProgress(
+                    key.workspace, key.change_set, server, update.covers, update.done, update.total, round(seconds, 1)
+                ),
+                update.stage,
+                update.plan,
+                update.wave,
             )
             for key, update in self._running()
             if (seconds := now - update.started) >= context.settings.progress_every
         ]
-        slow.sort(key=lambda update: -update.seconds)
+        slow.sort(key=lambda update: -update.report.seconds)
         return slow[:MAX_REPORTED]
 
     async def run(self) -> None:
@@ -67,7 +80,8 @@ class ProgressReporter:
         context = self._context
         while True:
             await anyio.sleep(context.settings.progress_every)
-            for index, update in enumerate(self.slow()):
+            for index, slow in enumerate(self.slow()):
+                update = slow.report
                 if index < MAX_LOGGED:
                     log.info(
                         "dvu_progress",
@@ -76,6 +90,7 @@ class ProgressReporter:
                         done=update.done,
                         total=update.total,
                         seconds=update.seconds,
+                        stage=slow.stage,
                     )
                 headers, payload = encode(update)
                 subject = context.subjects.progress(update.workspace_id, update.change_set_id)

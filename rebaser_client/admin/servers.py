@@ -26,6 +26,11 @@ class UpdateInfo:
     values.
 
     `total` is None while the DVU is being planned. `seconds` is the time since the DVU began.
+
+    `stage` is `plan`, `spark` (Spark computes values) or `absorb` (the server reads the results). `plan` is the kind of
+    the plan: `packets`, which are computed in waves, or `full graph`, if most values of a large change set have to be
+    computed. It is empty until it is known. `wave` is the number of the wave, from 1. From a server of an older
+    release, these three are None.
     """
 
     workspace: str
@@ -33,6 +38,9 @@ class UpdateInfo:
     done: int
     total: int | None
     seconds: float
+    stage: str | None = None
+    plan: str | None = None
+    wave: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,7 @@ async def test_it_is_told_to_everybody_who_looks_and_to_nobody_afterwards(
             [change_set] = shown["changeSets"]
             update = change_set["update"]
         assert (update["done"], update["total"]) == (1, 4)
+        assert (update["stage"], update["plan"], update["wave"]) == ("spark", "packets", 1)
 
         logged = next(entry for entry in events.named("dvu_progress") if entry["done"])
         assert (logged["workspace"], logged["change_set"], logged["total"]) == ("ws", "cs", 4)

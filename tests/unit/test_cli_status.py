@@ -127,7 +127,14 @@ def test_machines_get_one_object_with_everything(show: Show) -> None:
                 "lastCommit": 12,
                 "covers": 9,
                 "debt": True,
-                "update": {"done": 300_000, "total": 1_200_000, "seconds": 12.5},
+                "update": {
+                    "done": 300_000,
+                    "total": 1_200_000,
+                    "seconds": 12.5,
+                    "stage": None,
+                    "plan": None,
+                    "wave": None,
+                },
                 "problem": "",
             },
             {

@@ -35,7 +35,7 @@ def test_updates_that_take_long_are_told_and_the_longest_come_first() -> None:
     planned = Progress(7, 100.0)
     planned.record(3, 10)
     found = teller(106.0, ("a", Progress(5, 103.1)), ("b", Progress(6, 103.0)), ("c", planned)).slow()
-    assert found == [
+    assert [one.report for one in found] == [
         DvuProgress("ws", "c", "one", 7, 3, 10, 6.0),
         DvuProgress("ws", "b", "one", 6, 0, None, 3.0),
     ]
@@ -44,7 +44,7 @@ def test_updates_that_take_long_are_told_and_the_longest_come_first() -> None:
 def test_no_more_are_told_than_anybody_could_read() -> None:
     many = [(f"c{at}", Progress(1, float(at))) for at in range(MAX_REPORTED + 5)]
     found = teller(10_000.0, *many).slow()
-    assert [one.change_set_id for one in found] == [f"c{at}" for at in range(MAX_REPORTED)]
+    assert [one.report.change_set_id for one in found] == [f"c{at}" for at in range(MAX_REPORTED)]
 
 
 @pytest.mark.anyio
@@ -103,8 +103,16 @@ async def test_what_is_done_is_counted(limits: Thresholds, steps: list[int], mon
     book = Book([Set("a", 1), Set("b", 2), *chains, Derive("f", "sum", {"x": "e"}), *cycle])
     monkeypatch.setattr(thresholds, "now", limits)
     told: list[tuple[int, int]] = []
+    stages: list[tuple[str, str, int]] = []
     with book.state.view() as view:
-        await update.update(view, cast("Any", Engine()), label="x", progress=lambda *given: told.append(given))
+        about: dict[str, Any] = {
+            "progress": lambda *given: told.append(given),
+            "entered": lambda *one: stages.append(one),
+        }
+        await update.update(view, cast("Any", Engine()), label="x", **about)
+    plan = "packets" if cycle else "full graph"
+    waves = range(1, 3 if len(steps) == 6 else 2)
+    assert stages == [(stage, plan, wave) for wave in waves for stage in ("spark", "absorb")]
     assert [done for done, _ in told] == steps
     assert {total for _, total in told} == {steps[-1]}
 

@@ -1,8 +1,7 @@
 """`/dvu`: the updates of derived values that run or are due. `/dvu/reasons`: why the first ones that are due wait.
 `/change-sets/…/updates`: the updates of one change set.
 
-Facts about an update that only its server's metrics and traces have, such as its plan and the times of its stages, are
-not here.
+Facts about an update that only its server's metrics and traces have, such as the times of its stages, are not here.
 """
 
 from collections.abc import Sequence

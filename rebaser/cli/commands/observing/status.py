@@ -195,15 +195,13 @@ def server_object(server: "ServerInfo") -> dict[str, Any]:
 
     The updates are shown with their change sets, and the functions by `rebaser functions --servers`.
     """
-    return {
-        name: value
-        for name, value in _camel_case(asdict(server)).items()
-        if name not in ("updates", "functions", "signatures", "about")
-    }
+    apart = ("updates", "functions", "signatures", "about")
+    return {name: value for name, value in _camel_case(asdict(server)).items() if name not in apart}
 
 
 def _update_object(update: "UpdateInfo | None") -> dict[str, Any] | None:
-    return None if update is None else {"done": update.done, "total": update.total, "seconds": update.seconds}
+    apart = ("workspace", "change_set")
+    return {name: value for name, value in asdict(update).items() if name not in apart} if update else None
 
 
 def _camel_case(fields: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,15 @@ import { updateText } from "./overview.js";
 
 const FILTERS = [["all", "All"], ["running", "Running"], ["due", "Due"]];
 
+const STAGES = { plan: "planning", spark: "computing on Spark", absorb: "reading results" };
+
+// The stage of an update that runs, and its plan: the whole graph at once, or packets in waves.
+export function stageText({ stage, plan, wave }) {
+  if (!STAGES[stage]) return ""; // a server of an older release
+  const how = plan === "packets" ? `wave ${count(wave)} of packets` : plan;
+  return [STAGES[stage], how].filter(Boolean).join(", ");
+}
+
 // What is known of an update that waits.
 export function waitsText(found) {
   if (!found) return "";
@@ -21,6 +30,7 @@ const COLUMNS = (data, reasons) => {
     { title: "Change set", cell: (row) => html`<a class="row-link" href=${`/change-sets/${name(row)}/updates`}><span class="dim">${row.workspaceId}/</span>${row.changeSetId}</a>` },
     { title: "State", cell: (row) => badge(row.update ? "updating" : (why(row)?.state ?? "due")) },
     { title: "Progress", cell: (row) => (row.update ? updateText(row) : waitsText(why(row))) },
+    { title: "Stage", level: 2, cell: (row) => (row.update ? html`<span class="dim">${stageText(row.update)}</span>` : "") },
     { title: "Server", level: 2, cell: (row) => html`<span class="mono dim">${row.server || why(row)?.server || (row.hasTask ? row.owner : "")}</span>` },
     { title: "Why it waits", level: 2, kind: "grow", cell: (row) => row.problem || why(row)?.error || why(row)?.text },
     { title: "Last commit", right: true, level: 3, cell: (row) => ago(row.lastCommitTime, data.at) },

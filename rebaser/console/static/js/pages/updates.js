@@ -4,7 +4,7 @@ import { html } from "../html.js";
 import { base, changeSetHead, commitAddress, fullName, headSource } from "../change_set.js";
 import { ago, age, count, plural } from "../format.js";
 import { icon, table } from "../parts.js";
-import { waitsText } from "./dvu.js";
+import { stageText, waitsText } from "./dvu.js";
 import { updateText } from "./overview.js";
 
 const COLUMNS = (at, now) => [
@@ -19,7 +19,7 @@ const COLUMNS = (at, now) => [
 
 function present(head, now) {
   if (!head.update && !head.debt) return html`<div class="notice good">${icon("check")}<div><strong>No update is due</strong></div></div>`;
-  const tries = waitsText(now);
+  const tries = head.update ? stageText(head.update) : waitsText(now);
   return html`<div class=${`notice ${head.update ? "" : "warn"}`}>${icon(head.update ? "turn" : "clock")}<div>
     <strong>${head.update ? html`An update runs: ${updateText(head)}` : now.error || now.text}</strong>
     ${tries ? html`<p>${tries}</p>` : null}<p>${now.advice}</p>${now.server ? html`<p class="dim">on <span class="mono">${now.server}</span></p>` : null}</div></div>`;
