@@ -1,4 +1,4 @@
-"""The command line as a process: help, exit codes, and one line on stderr for any wrong usage."""
+"""The command line from outside: help, exit codes, and one line on stderr for any wrong usage."""
 
 import json
 import os
@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-COMMANDS = (
+from tests.support.commands import COMMANDS, ROOT, command, environment
+
+NAMES = (
     "dev",
     "serve",
     "enqueue",
@@ -29,16 +30,10 @@ COMMANDS = (
 
 
 def rebaser(*arguments: str, stdin: bytes = b"", **env: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("REBASER_")}
-    done = subprocess.run(  # noqa: PLW1510 - the exit code is what is looked at
-        [sys.executable, "-m", "rebaser", *arguments],
-        cwd=ROOT,
-        env=environment | env,
-        input=stdin,
-        capture_output=True,
-        timeout=60,
-    )
-    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+    """Run a command, whose modules are loaded already."""
+    with COMMANDS.start(arguments, environment() | env, stdin) as running:
+        running.answers.settimeout(60)
+        return running.result()
 
 
 def complaint(*arguments: str, stdin: bytes = b"", code: int = 2, **env: str) -> str:
@@ -50,20 +45,27 @@ def complaint(*arguments: str, stdin: bytes = b"", code: int = 2, **env: str) ->
     return done.stderr
 
 
+@pytest.mark.parametrize("arguments", [("get", "a.b", "c"), ("enqueue", "--help"), ("--version",), ("functions",)])
+def test_a_process_of_its_own_does_the_same(arguments: tuple[str, ...]) -> None:
+    done = subprocess.run(command(*arguments), cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+    same = rebaser(*arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (same.returncode, same.stdout, same.stderr)
+
+
 def test_help_names_every_command() -> None:
     done = rebaser("--help")
     assert done.returncode == 0
-    for command in COMMANDS:
-        assert f"\n  {command} " in done.stdout
+    for name in NAMES:
+        assert f"\n  {name} " in done.stdout
     assert rebaser().stdout == done.stdout
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_with_examples(command: str) -> None:
-    done = rebaser(command, "--help")
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_has_help_with_examples(name: str) -> None:
+    done = rebaser(name, "--help")
     assert done.returncode == 0
     assert "Examples:" in done.stdout
-    assert f"    rebaser {command}" in done.stdout
+    assert f"    rebaser {name}" in done.stdout
     assert "\x1b" not in done.stdout
 
 
@@ -164,7 +166,7 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
     os.close(reader)
     try:
         done = subprocess.run(  # noqa: PLW1510 - the exit code is what is looked at
-            [sys.executable, "-m", "rebaser", "functions"], cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, timeout=60
+            command("functions"), cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, timeout=60
         )
     finally:
         os.close(writer)
@@ -214,9 +216,8 @@ run(sys.argv[1:])
 """
 
 
-@pytest.mark.parametrize("command", ["demo", "dev --port 0", "serve"])
-def test_spark_starts_before_what_takes_seconds_to_load(command: str, tmp_path: Path) -> None:
-    environment = {name: text for name, text in os.environ.items() if not name.startswith("REBASER_")}
-    program = [sys.executable, "-c", AHEAD, *command.split()]
-    done = subprocess.run(program, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("words", ["demo", "dev --port 0", "serve"])
+def test_spark_starts_before_what_takes_seconds_to_load(words: str, tmp_path: Path) -> None:
+    program = [sys.executable, "-c", AHEAD, *words.split()]
+    done = subprocess.run(program, env=environment(), cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -1,15 +1,20 @@
-"""Runs the command line as a process, for tests inside an event loop."""
+"""Runs the command line as processes, for tests inside an event loop."""
 
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 import anyio
+from anyio import to_thread
+
+from tests.support.command_server import Commands
 
 ROOT = Path(__file__).parents[2]
+COMMANDS = Commands()
 
 
 def environment(**settings: str) -> dict[str, str]:
@@ -23,12 +28,15 @@ def command(*arguments: str) -> list[str]:
 
 
 async def rebaser(*arguments: str, stdin: bytes = b"", **settings: str) -> CompletedProcess[str]:
-    """Run one command to its end. The limit of time only ends a command that hangs; it is no measure of speed."""
+    """Run one command to its end. The limit of time only ends a command that hangs; it is no measure of speed.
+
+    The process has what it imports already: see `command_server`. A test of how a process starts uses `command`.
+    """
     with anyio.fail_after(240):
-        done = await anyio.run_process(
-            command(*arguments), input=stdin, check=False, cwd=ROOT, env=environment(**settings)
-        )
-    return CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+        start = partial(COMMANDS.start, arguments, environment(**settings), stdin)
+        with await to_thread.run_sync(start) as running:
+            await anyio.wait_readable(running.answers)
+            return running.result()
 
 
 async def rebaser_json(*arguments: str, stdin: bytes = b"", **settings: str) -> Any:

@@ -1,0 +1,202 @@
+"""Runs commands of `rebaser` in processes that are forked from one in which their modules are loaded already.
+
+Most tests of the command line look at what a command prints. Of the processor time of `python -m rebaser`, imports take
+two thirds, so `Commands` starts a server that imports them once. Each command is a process of its own, with its own
+arguments, environment, pipes and exit code, and differs from a real one only in what is loaded. What happens at a start
+is tested with real processes (`tests.support.commands.command`).
+"""
+
+import atexit
+import contextlib
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO, Self
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("rebaser_core", "rebaser_client", "rebaser.cli", "rebaser.doctor")
+LEFT_OUT = ("spark", "blocking", "rebaser.cli.demo")  # parts of names: with threads of their own, or seldom used
+REQUEST_BYTES = 1 << 20
+
+
+class Command:
+    """A command that was started. Close it."""
+
+    def __init__(self, arguments: Sequence[str], answers: socket.socket, out: BinaryIO, err: BinaryIO) -> None:
+        self.args = arguments
+        self.answers = answers  # readable once the command has ended
+        self._out, self._err = out, err
+        self._pid = int.from_bytes(answers.recv(8), "big")
+        self._ended = False
+
+    def result(self) -> subprocess.CompletedProcess[str]:
+        """Wait for the end of the command."""
+        code = self.answers.recv(8)
+        assert code, "the server of commands has ended"
+        self._ended = True
+        texts = []
+        for file in (self._out, self._err):
+            file.seek(0)
+            texts.append(file.read().decode())
+        return subprocess.CompletedProcess(self.args, int.from_bytes(code, "big", signed=True), *texts)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._ended:
+            os.kill(self._pid, signal.SIGKILL)
+        self.answers.close()
+        self._out.close()
+        self._err.close()
+
+
+class Commands:
+    """The server of commands that belongs to this process. It starts with the first command, and ends with the
+    process."""
+
+    def __init__(self) -> None:
+        self._server: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+
+    def start(self, arguments: Sequence[str], environment: Mapping[str, str], stdin: bytes = b"") -> Command:
+        """Start `rebaser` with the arguments. `environment` is its whole environment."""
+        connection = self._connected()
+        ours, theirs = socket.socketpair()
+        out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - `Command` closes them
+        source, sink = os.pipe()
+        with theirs:
+            request = json.dumps({"arguments": list(arguments), "environment": dict(environment)}).encode()
+            assert len(request) < REQUEST_BYTES
+            socket.send_fds(connection, [request], [theirs.fileno(), source, out.fileno(), err.fileno()])
+        os.close(source)
+        threading.Thread(target=_write, args=(sink, stdin), daemon=True).start()
+        return Command(["rebaser", *arguments], ours, out, err)
+
+    def _connected(self) -> socket.socket:
+        if self._socket is None:
+            self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                outside = {name: value for name, value in os.environ.items() if not name.startswith("REBASER_")}
+                self._server = subprocess.Popen(
+                    [sys.executable, "-m", "tests.support.command_server", str(theirs.fileno())],
+                    cwd=ROOT,
+                    env=outside | {"OPENBLAS_NUM_THREADS": "1"},  # a process with threads should not fork
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                )
+            atexit.register(self._end)
+        return self._socket
+
+    def _end(self) -> None:
+        assert self._socket is not None
+        assert self._server is not None
+        self._socket.close()
+        self._server.wait(60)
+
+
+def _write(sink: int, data: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError), os.fdopen(sink, "wb") as pipe:
+        pipe.write(data)
+
+
+# -- the server --------------------------------------------------------------------------------------------------------
+
+
+class Server:
+    """Forks a process for each request on a socket, and sends its exit code, until the socket is closed."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._running: dict[int, socket.socket] = {}  # by process: where its exit code goes
+        self._woken, wake = os.pipe()
+        for end in (self._woken, wake):
+            os.set_blocking(end, False)
+        self._sigint = signal.getsignal(signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the tests, which end this process
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+
+    def serve(self) -> list[str] | None:
+        """Return the arguments of a command in the process that was forked for it, and None in the server at its
+        end."""
+        while True:
+            ready, _, _ = select.select([self._connection.fileno(), self._woken], [], [])
+            if self._woken in ready:
+                os.read(self._woken, 1000)
+                self._reap()
+            if self._connection.fileno() in ready:
+                request, fds, _, _ = socket.recv_fds(self._connection, REQUEST_BYTES, 4)
+                if not request:
+                    return None
+                asked = json.loads(request)
+                if (arguments := self._fork(asked, fds)) is not None:
+                    return arguments
+
+    def _fork(self, asked: dict[str, list[str]], fds: list[int]) -> list[str] | None:
+        pid = os.fork()
+        if pid:
+            answers = socket.socket(fileno=fds[0])
+            answers.send(pid.to_bytes(8, "big"))
+            self._running[pid] = answers
+            for fd in fds[1:]:
+                os.close(fd)
+            return None
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, self._sigint)
+        for number, fd in enumerate(fds[1:]):
+            os.dup2(fd, number)
+        self._connection.close()
+        for other in self._running.values():
+            other.close()
+        for fd in fds:
+            os.close(fd)
+        os.environ.clear()
+        os.environ.update(asked["environment"])  # type: ignore[arg-type] # names and values
+        return asked["arguments"]
+
+    def _reap(self) -> None:
+        while self._running:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                break
+            with self._running.pop(pid) as answers, contextlib.suppress(OSError):  # nobody waits for a killed command
+                answers.send(os.waitstatus_to_exitcode(status).to_bytes(8, "big", signed=True))
+
+
+def load() -> None:
+    """Import what commands import while they run."""
+    from rebaser.cli import lazy_modules
+
+    lazy_modules.install()
+    for package in PACKAGES:
+        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+            if not any(part in module.name for part in LEFT_OUT):
+                importlib.import_module(module.name)
+    from rebaser_core.messages import REGISTRY
+
+    REGISTRY.build()
+    gc.collect()
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    load()
+    command = Server(socket.socket(fileno=int(sys.argv[1]))).serve()
+    if command is not None:
+        from rebaser.cli import main
+
+        sys.argv[:] = ["rebaser", *command]
+        main()
