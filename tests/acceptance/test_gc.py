@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import sys
 from pathlib import Path
 
 import anyio
@@ -13,6 +12,7 @@ from rebaser.gc.spark_tables import NICENESS
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import JetStream
 from rebaser_core.streams.subjects import Subjects
+from tests.support.commands import command, environment, rebaser
 
 pytestmark = [
     pytest.mark.anyio,
@@ -22,46 +22,41 @@ pytestmark = [
 ]
 
 
-async def test_a_run_is_told_as_json_and_is_in_the_log(nats_url: str, js: JetStream, subjects: Subjects) -> None:
-    await open_blobs(None, js, subjects.blobs_bucket).put(b"garbage")
-    place = ["--nats", nats_url, "--prefix", subjects.prefix]
-
-    async def run(*arguments: str) -> str:
-        done = await anyio.run_process([sys.executable, "-m", "rebaser", *arguments], check=False)
-        assert done.returncode == 0, done.stderr.decode()
-        return done.stdout.decode()
-
-    told = json.loads(await run("gc", *place, "--json"))
-    assert (told["blobs"], told["candidates"], told["trashed"], told["graceSeconds"]) == (1, 1, 0, 86_400.0)
-    logged = await run("tail", *place, "--all", "--json", "--", "-", "gc")
-    assert json.loads(logged)["kind"] == "gc"
-
-
-async def test_servers_on_the_same_machine_take_precedence(
-    nats_url: str, subjects: Subjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_run_lets_servers_go_first_is_told_as_json_and_is_in_the_log(
+    nats_url: str, js: JetStream, subjects: Subjects, tmp_path: Path
 ) -> None:
     """Spark uses half of the CPUs. Once it is up, the program, Spark and Spark's session have a low priority."""
-    monkeypatch.setenv("REBASER_SCRATCH", str(tmp_path))
+    await open_blobs(None, js, subjects.blobs_bucket).put(b"garbage")
+    place = ["--nats", nats_url, "--prefix", subjects.prefix]
     own, cpus = os.getpriority(os.PRIO_PROCESS, 0), len(os.sched_getaffinity(0))
     expected = min(own + NICENESS, 19)
-    command = [sys.executable, "-m", "rebaser", "gc", "--nats", nats_url, "--prefix", subjects.prefix]
     with anyio.fail_after(600):
-        async with await anyio.open_process(command) as program:
+        async with await anyio.open_process(
+            command("gc", *place, "--json"), env=environment(scratch=str(tmp_path))
+        ) as program:
 
             def priorities() -> list[int]:
                 return [os.getpriority(os.PRIO_PROCESS, pid) for pid in (program.pid, *leaders(tmp_path))]
 
             try:
-                while priorities() != [expected] * 2:  # noqa: ASYNC110 - nothing announces it
+                while priorities() != [expected] * 2:
+                    assert program.returncode is None, "it ended without a low priority"
                     await anyio.sleep(0.05)
                 (spark,) = leaders(tmp_path)
                 assert len(os.sched_getaffinity(spark)) == (cpus + 1) // 2
                 autogroup = Path(f"/proc/{spark}/autogroup")
-                while autogroup.exists() and not autogroup.read_text().endswith(f"nice {expected}\n"):  # noqa: ASYNC110, ASYNC240
+                while autogroup.exists() and not autogroup.read_text().endswith(f"nice {expected}\n"):  # noqa: ASYNC240
+                    assert program.returncode is None, "its session kept its priority"
                     await anyio.sleep(0.05)
+                assert program.stdout is not None
+                told = json.loads(b"".join([part async for part in program.stdout]))
+                assert await program.wait() == 0
             finally:
-                program.terminate()
-                await program.wait()
+                if program.returncode is None:
+                    program.terminate()
+    assert (told["blobs"], told["candidates"], told["trashed"], told["graceSeconds"]) == (1, 1, 0, 86_400.0)
+    logged = await rebaser("tail", *place, "--all", "--json", "--", "-", "gc")
+    assert json.loads(logged.stdout)["kind"] == "gc"
 
 
 def leaders(folder: Path) -> list[int]:
