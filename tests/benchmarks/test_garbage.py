@@ -1,15 +1,40 @@
-"""The benchmark of garbage collection: its short form, and the long one with 100,000 blobs."""
+"""The benchmark of garbage collection. Only its long forms collect, on a Spark of their own; `spark/test_gc.py` and
+`acceptance/test_gc.py` check what is collected."""
 
+from pathlib import Path
+
+import anyio
 import pytest
 
-from tests.benchmarks.garbage import measure, parser
+from rebaser.embedded.nats import embedded_nats
+from rebaser_client.admin.provisioning import ensure_topology
+from rebaser_client.jetstream import Connection, JetStream
+from rebaser_core.streams.topology import TopologyOptions
+from tests.benchmarks.garbage import SUBJECTS, fill, measure, parser, writing
 
-pytestmark = [pytest.mark.anyio, pytest.mark.bench, pytest.mark.spark]
+pytestmark = [pytest.mark.anyio, pytest.mark.bench]
 
 
-@pytest.mark.parametrize(
-    ("blobs", "change_sets"), [(1000, 20), pytest.param(100_000, 1000, marks=pytest.mark.long)], ids=["short", "long"]
-)
+async def test_there_is_garbage_to_find_and_a_writer_beside(tmp_path: Path) -> None:
+    options = parser().parse_args(["--blobs", "40", "--change-sets", "2", "--garbage", "3"])
+    async with embedded_nats(tmp_path) as nats, Connection.connect(nats.url) as connection:
+        js = JetStream(connection)
+        await ensure_topology(js, SUBJECTS, TopologyOptions())
+        await fill(js, options)
+        found: dict[str, float] = {}
+        async with writing(nats.url, found):
+            log = await js.get_stream(SUBJECTS.commits_stream)
+            with anyio.fail_after(60):
+                while (await log.info()).messages < 4:  # noqa: ASYNC110 - one names the blobs
+                    await anyio.sleep(0.02)
+        objects = await (await js.get_stream(f"OBJ_{SUBJECTS.blobs_bucket}")).info()
+    assert found.keys() == {"p50_ms", "p99_ms"}
+    assert objects.messages == 2 * 43  # the content of a blob, and its description
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.parametrize(("blobs", "change_sets"), [(1000, 20), (100_000, 1000)], ids=["few", "many"])
 async def test_garbage_is_found_among_many_blobs(
     blobs: int, change_sets: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,6 +40,11 @@ LIMITS = {
     ),
     "cut": Thresholds(packet_bytes=2000, task_min_elements=1, result_bytes=100),
 }
+CASES = {f"{name}-inline": (limits, 300) for name, limits in LIMITS.items()} | {
+    # Under the other limits, the results of few values are in a blob already.
+    f"{name}-blob": (LIMITS[name], 1500)
+    for name in ("usual", "highest", "cut")
+}
 
 
 @pytest.fixture(params=LIMITS.values(), ids=LIMITS)  # type: ignore[call-overload, untyped-decorator]
@@ -68,7 +73,7 @@ async def held_update(client: RebaserClient, engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("edits", EDITS.values(), ids=EDITS)
-@pytest.mark.parametrize("count", [300, 1500], ids=["inline", "blob"])
+@pytest.mark.parametrize(("limits", "count"), CASES.values(), indirect=["limits"], ids=CASES)
 async def test_what_is_edited_during_a_large_update_is_not_in_its_commit(
     js: JetStream, subjects: Subjects, client: RebaserClient, count: int, edits: list[Update]
 ) -> None:

@@ -68,17 +68,18 @@ def test_a_violation_is_told_with_its_seed_and_a_trace() -> None:
 
 
 @pytest.mark.parametrize(
-    "compiled",
-    [True, pytest.param(False, marks=pytest.mark.long)],  # compiling everything takes a minute
+    ("compiled", "before"),
+    [(True, 1), pytest.param(False, 2, marks=pytest.mark.long)],  # compiling everything takes a minute
     ids=["compiled code is there", "nothing is compiled"],
 )
-def test_a_seed_gives_the_same_trace_again(tmp_path: Path, compiled: bool) -> None:
-    """Also after other runs in the same process, and on machines with and without cached compiled code."""
-    cache = "" if compiled else str(tmp_path)
-    first = run("tests.simulation", "--seed", "5", "--runs", "4", "--digest", expected=0, cache=cache).splitlines()
-    second = run("tests.simulation", "--seed", "7", "--runs", "2", "--digest", expected=0).splitlines()
-    assert first[2:4] == second[:2]
-    assert len({line.split()[1] for line in first[:4]}) == 4
+def test_a_seed_gives_the_same_trace_again(tmp_path: Path, compiled: bool, before: int) -> None:
+    """Also after `before` other runs in the same process, and on machines with and without cached compiled code."""
+    cache, runs = "" if compiled else str(tmp_path), str(2 * before)
+    first = run("tests.simulation", "--seed", "5", "--runs", runs, "--digest", expected=0, cache=cache).splitlines()
+    then = ("--seed", str(5 + before), "--runs", str(before))
+    second = run("tests.simulation", *then, "--digest", expected=0).splitlines()
+    assert first[before : 2 * before] == second[:before]
+    assert len({line.split()[1] for line in first[: 2 * before]}) == 2 * before
 
 
 def test_tasks_and_futures_are_walked_in_the_same_order_in_every_run() -> None:
