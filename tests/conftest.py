@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +102,22 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not hasattr(config, "workerinput")
     if whole and config.pluginmanager.hasplugin("xdist") and option.numprocesses is None and not option.usepdb:
         option.numprocesses, option.dist, option.loadscopereorder = 4, "loadfile", False
-        if not loader.is_cached():  # Compiling takes half a minute, and each process would do it.
-            subprocess.run([sys.executable, "-c", COMPILE], check=False, cwd=config.rootpath)
+        compile_first(config.rootpath)
+
+
+def compile_first(root: Path) -> None:
+    """Compile what is not compiled yet. Otherwise, each of the four processes would do it: half a minute for Numba, and
+    a quarter of one for bytecode."""
+    commands = [] if loader.is_cached() else [[sys.executable, "-c", COMPILE]]
+    last = max((root / "tests").rglob("test_*.py"))
+    compiled = Path(cache_from_source(str(last))).parent
+    if not any(compiled.glob(f"{last.stem}.*-pytest-*.pyc")):  # pytest's own, with its assertions
+        folders = sorted({str(path.parent) for path in (root / "tests").glob("*/test_*.py")})
+        collect = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider"]
+        commands += [[*collect, *folders[::2]], [*collect, *folders[1::2]]]
+    running = [subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL) for command in commands]
+    for process in running:
+        process.wait()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -5,6 +5,7 @@
 
 import random
 import time
+from typing import Any
 
 import pytest
 
@@ -28,12 +29,17 @@ async def check(seed: int, story: type[Story], nats_url: str, engine: Engine) ->
         pytest.fail(f"{report.told}\n{report.violation}\nagain: {again}", pytrace=False)
 
 
-@pytest.mark.parametrize("seed", [4, 15, 20])
+def known(*seeds: int) -> list[Any]:
+    """Seeds that found something once: the short form runs the first, and draws others that nobody ran before."""
+    return [seed if seed == seeds[0] else pytest.param(seed, marks=pytest.mark.long) for seed in seeds]
+
+
+@pytest.mark.parametrize("seed", known(4, 15, 20))
 async def test_edits_beside_updates(nats_url: str, engine: Engine, seed: int) -> None:
     await check(seed, Story, nats_url, engine)
 
 
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", known(1, 2, 3, 4))
 async def test_removals_while_many_results_are_computed(nats_url: str, engine: Engine, seed: int) -> None:
     await check(seed, Removals, nats_url, engine)
 
