@@ -8,17 +8,26 @@ import anyio
 import pytest
 
 from rebaser.dvu.spark.engine import Engine, EngineSettings
+from rebaser.embedded.spark import Jvm
 
 
 @pytest.fixture(scope="session")
 async def engine(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Engine]:
-    """The shared engine, after its first job."""
+    """The shared engine, after its first job. It uses a Spark that was begun before it, as commands begin theirs."""
     folder = tmp_path_factory.mktemp("spark")
     before = set(Path.cwd().iterdir())
-    async with Engine("local[*]", EngineSettings(scratch=folder, parallelism=2)) as engine:
+    jvm = Jvm("local[*]", memory="1g", scratch=folder)
+    jvm.start_in_background()
+    async with Engine("local[*]", EngineSettings(scratch=folder, parallelism=2, jvm=jvm)) as engine:
         with anyio.fail_after(240):
             await engine.ready.wait()
+        assert engine._sessions._jvm is jvm
+        assert jvm.alive
+        assert jvm.mailboxes is not None
+        assert jvm.mailboxes.parent.parent == folder
         yield engine
+    assert not jvm.alive
+    jvm.stop()  # type: ignore[unreachable] # a second time
     assert not any(folder.iterdir()), "Spark left files behind"
     new = {path.name for path in set(Path.cwd().iterdir()) - before}
     assert not new & {"spark-warehouse", "artifacts", "metastore_db", "derby.log"}

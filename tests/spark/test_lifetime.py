@@ -125,18 +125,9 @@ async def test_a_jvm_that_dies_is_started_again_under_its_callers(engine: Engine
     assert engine.state == "ready"
 
 
-@pytest.mark.spark
-@pytest.mark.anyio
-async def test_a_jvm_that_was_begun_is_the_one_that_is_used(tmp_path: Path) -> None:
-    jvm = Jvm("local[2]", memory="1g", scratch=tmp_path)
-    jvm.start_in_background()
-    async with Engine("local[2]", EngineSettings(scratch=tmp_path, parallelism=1, jvm=jvm)) as engine:
-        await one(engine, 1)
-        assert jvm.alive
-        assert jvm.mailboxes is not None
-        assert (jvm.mailboxes.parent.parent, jvm.task_slots) == (tmp_path, 2)
-    assert not jvm.alive
-    jvm.stop()  # type: ignore[unreachable] # a second time
+def test_a_jvm_knows_how_many_tasks_it_runs_at_once() -> None:
+    found = [Jvm(master, memory="1g", scratch=None).task_slots for master in ("local", "local[2]", "local[*]")]
+    assert found == [1, 2, None]
 
 
 @pytest.mark.spark
