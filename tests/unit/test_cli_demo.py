@@ -3,6 +3,7 @@ evaluator."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import cast
 
@@ -44,6 +45,12 @@ def fresh_console() -> Iterator[None]:
     console.out.cache_clear()
 
 
+@pytest.fixture(scope="module")
+def here() -> tuple[dict[str, Distribution], Facts]:
+    """What is installed here, in two readings, each of which takes half a second."""
+    return read_environment(), Facts.read()
+
+
 def environment(requires: Mapping[str, str]) -> dict[str, Distribution]:
     """Return distributions: `{"a": "b c"}` means that a requires b and c. The sizes are 1, 10, 100, ..."""
     return {
@@ -57,8 +64,8 @@ def facts(requires: Mapping[str, str]) -> Facts:
     return Facts({n: d.size for n, d in found.items()}, {n: set(d.requires) for n, d in found.items()})
 
 
-def test_two_independent_readings_of_this_environment_agree() -> None:
-    read, again = read_environment(), Facts.read()
+def test_two_independent_readings_of_this_environment_agree(here: tuple[dict[str, Distribution], Facts]) -> None:
+    read, again = here
     assert {name: one.size for name, one in read.items()} == again.sizes
     assert {name: set(one.requires) for name, one in read.items()} == again.requires
     assert "pytest" in read
@@ -66,9 +73,11 @@ def test_two_independent_readings_of_this_environment_agree() -> None:
     assert read["pytest"].size > 0
 
 
-def test_requirements_of_other_platforms_and_of_extras_do_not_count() -> None:
-    assert "colorama" not in read_environment()["pytest"].requires
-    assert "pexpect" not in read_environment()["pytest"].requires
+def test_requirements_of_other_platforms_and_of_extras_do_not_count(
+    here: tuple[dict[str, Distribution], Facts],
+) -> None:
+    assert "colorama" not in here[0]["pytest"].requires
+    assert "pexpect" not in here[0]["pytest"].requires
 
 
 def test_figures_of_a_diamond() -> None:
@@ -239,8 +248,15 @@ async def test_the_whole_story_on_this_environment_is_right(
 @pytest.mark.anyio
 @pytest.mark.parametrize("id_", ["env/size", "dist/pytest/closure", "dist/pytest/depth"])
 async def test_one_wrong_figure_fails_the_demo(
-    id_: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    id_: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    here: tuple[dict[str, Distribution], Facts],
 ) -> None:
+    async def read() -> tuple[dict[str, Distribution], Facts]:
+        return deepcopy(here)
+
+    monkeypatch.setattr(run, "read_inputs", read)
     playing = await player_of(InProcess(lie=id_), monkeypatch)
     assert not await playing.play()
     assert "WRONG: " in capsys.readouterr().out
