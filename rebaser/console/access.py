@@ -48,11 +48,18 @@ class Refused(Exception):  # noqa: N818 - named after the outcome
 @dataclass(slots=True)
 class Viewer:
     """Somebody who may use the console until `until` (monotonic seconds). `user` is their name, as far as it is known;
-    `session` tells the sessions of a token apart in the log."""
+    `session` tells the sessions of a token apart in the log. `address` is the address of a viewer about whom nothing
+    else is known."""
 
     user: str = ""
     session: str = ""
     until: float = math.inf
+    address: str = ""
+
+    @property
+    def name(self) -> str:
+        """The text under which what this viewer uses is counted."""
+        return self.session or self.user or self.address
 
     @property
     def left(self) -> float:
@@ -82,7 +89,7 @@ class OpenAccess:
     kind = "none"
 
     def viewer(self, headers: Headers, peer: str) -> Viewer:  # noqa: ARG002
-        return Viewer()
+        return Viewer(address=_network_of(peer))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +228,8 @@ def _digest(text: str) -> bytes:
 
 
 def _network_of(peer: str) -> str:
-    """Return the address whose tries are counted together: of IPv6, the network that one customer usually gets."""
+    """Return the address under which tries and streams are counted together: of IPv6, the network that one customer
+    usually gets."""
     try:
         address = ip_address(peer)
     except ValueError:

@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from rebaser.console.access import Viewer
 from rebaser.console.api import (
     branches,
     change_set,
@@ -197,12 +198,21 @@ def _live(console: Console) -> Any:
         for resource in RESOURCES:
             path = resource.match(of.path)
             if path is not None and resource.live:
-                if stream.is_full:
-                    return JSONResponse({"error": {"code": "too_many", "message": "too many pages are open"}}, 503)
-                return EventResponse(stream.events(resource, Given(path, query), request.scope[VIEWER]))
+                return _streaming(stream, resource, Given(path, query), request.scope[VIEWER])
         return JSONResponse({"error": {"code": "not_found", "message": "nothing live has this path"}}, 404)
 
     return answer
+
+
+def _streaming(stream: LiveStream, resource: Resource, given: Given, viewer: Viewer) -> Any:
+    async def respond(scope: Any, receive: Any, send: Any) -> None:
+        if refusal := stream.refusal(viewer):
+            await JSONResponse({"error": {"code": "too_many", "message": refusal}}, 503)(scope, receive, send)
+            return
+        with stream.slot(viewer):
+            await EventResponse(stream.events(resource, given, viewer))(scope, receive, send)
+
+    return respond
 
 
 def _static(files: Mapping[str, StaticFile], *, always: bool = False) -> Any:

@@ -3,13 +3,15 @@
 A page names the resource that it shows. The stream sends what a GET of this resource would answer, at once and whenever
 that changes. So a page needs no code to merge events, and a stream that was cut just begins anew.
 
-Invariant: there are at most `MAX_STREAMS` streams, and none of them holds more than one answer. `server` ends a stream
-whose browser does not take it. After the end of a viewer's session, nothing is sent to them.
+Invariants: there are at most `MAX_STREAMS` streams, at most `MAX_OWN` of them of one viewer, so that nobody takes the
+place of all others, and none of them holds more than one answer. `server` ends a stream whose browser does not take it.
+After the end of a viewer's session, nothing is sent to them.
 """
 
 import hashlib
-from collections.abc import AsyncIterator
-from contextlib import aclosing
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, contextmanager
 
 import anyio
 import structlog
@@ -23,6 +25,7 @@ from rebaser_core.errors import RebaserError
 log = structlog.get_logger(__name__)
 
 MAX_STREAMS = 200
+MAX_OWN = 50  # streams of one viewer; a browser closes those of pages that nobody sees
 HEARTBEAT = 15.0  # seconds after which a comment shows that the stream is alive
 RETRY = 2000  # milliseconds until a browser connects again
 
@@ -32,33 +35,44 @@ class LiveStream:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._open = 0
+        self._open = Counter[str]()  # streams, by the name of their viewer
 
-    @property
-    def is_full(self) -> bool:
-        return self._open >= MAX_STREAMS
+    def refusal(self, viewer: Viewer) -> str:
+        """Return why `viewer` cannot open one more stream; empty if they can."""
+        if self._open[viewer.name] >= MAX_OWN:
+            return f"you have {MAX_OWN} live pages open: close some of them, and load this page again"
+        if self._open.total() >= MAX_STREAMS:
+            return "too many live pages are open: try again later"
+        return ""
+
+    @contextmanager
+    def slot(self, viewer: Viewer) -> Iterator[None]:
+        """Count a stream of `viewer`, until it has ended."""
+        self._open[viewer.name] += 1
+        try:
+            yield
+        finally:
+            self._open[viewer.name] -= 1
+            if not self._open[viewer.name]:
+                del self._open[viewer.name]  # else, each viewer there ever was would take memory
 
     async def events(self, resource: Resource, given: Given, viewer: Viewer) -> AsyncIterator[bytes]:
         """Yield the events of `resource`, until the console closes, or the viewer's session ends."""
         hub = self._console.hub
-        self._open += 1
-        try:
-            yield b"retry: %d\n\n" % RETRY
-            before = b""
-            while not hub.closing.is_set() and viewer.left > 0:
-                version = hub.version
-                name, body = await self._read(resource, given)
-                digest = hashlib.sha256(name + body).digest()
-                if digest != before and viewer.left > 0:
-                    yield b"event: %s\ndata: %s\n\n" % (name, body)
-                    before = digest
-                while version == hub.version and not hub.closing.is_set() and viewer.left > 0:
-                    with anyio.move_on_after(max(0.0, min(HEARTBEAT, viewer.left))):
-                        await hub.newer(version)
-                    if version == hub.version:
-                        yield b": alive\n\n"
-        finally:
-            self._open -= 1
+        yield b"retry: %d\n\n" % RETRY
+        before = b""
+        while not hub.closing.is_set() and viewer.left > 0:
+            version = hub.version
+            name, body = await self._read(resource, given)
+            digest = hashlib.sha256(name + body).digest()
+            if digest != before and viewer.left > 0:
+                yield b"event: %s\ndata: %s\n\n" % (name, body)
+                before = digest
+            while version == hub.version and not hub.closing.is_set() and viewer.left > 0:
+                with anyio.move_on_after(max(0.0, min(HEARTBEAT, viewer.left))):
+                    await hub.newer(version)
+                if version == hub.version:
+                    yield b": alive\n\n"
 
     async def _read(self, resource: Resource, given: Given) -> tuple[bytes, bytes]:
         try:

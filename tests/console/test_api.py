@@ -1,13 +1,17 @@
 """The console as a program sees it: pages, files, errors, the live stream, and answers without NATS."""
 
+from contextlib import AsyncExitStack
+
 import anyio
 import pytest
 
 from rebaser.console import server as console_server
 from rebaser.console import stream
+from rebaser.console.access import ProxyAccess, read_networks
 from rebaser.console.app import RESOURCES
 from rebaser.console.hub import Hub
 from rebaser.embedded.nats import EmbeddedNats
+from rebaser.testing import LocalRebaser
 from rebaser_client import RebaserClient, Set
 from tests.support.web_console import WebConsole, web_console
 
@@ -70,6 +74,29 @@ async def test_streams_are_bounded_in_number(console: WebConsole, monkeypatch: p
                     break
                 except (anyio.EndOfStream, anyio.IncompleteRead):  # the first stream has not ended yet
                     continue
+
+
+async def test_one_viewer_leaves_room_for_others(installation: LocalRebaser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "MAX_OWN", 2)
+    by_proxy = ProxyAccess("X-User", read_networks(["127.0.0.0/8"]))
+    async with web_console(installation.url, access=by_proxy) as console, AsyncExitStack() as stack:
+
+        async def opened(user: str) -> bool:
+            live = await stack.enter_async_context(console.live("/overview", {"x-user": user}))
+            return await live.status() == 200
+
+        async def reopened() -> None:
+            while not await opened("ada"):  # the console has not noticed yet that the stream has ended
+                pass
+
+        async with console.live("/overview", {"x-user": "ada"}) as live:
+            assert await live.status() == 200
+            assert [await opened("ada"), await opened("ada"), await opened("bob")] == [True, False, True]
+            reply = await console.ask("/api/v1/live?of=/overview", headers={"x-user": "ada"})
+            assert "you have 2 live pages open" in reply.json()["error"]["message"]
+        with anyio.fail_after(60):
+            await reopened()
+        assert not await opened("ada")
 
 
 async def test_a_console_without_nats_serves_pages_that_say_so(

@@ -69,10 +69,11 @@ class WebConsole:
         return reply.json()
 
     @asynccontextmanager
-    async def live(self, of: str) -> AsyncIterator["LiveEvents"]:
+    async def live(self, of: str, headers: Mapping[str, str] | None = None) -> AsyncIterator["LiveEvents"]:
         async with await anyio.connect_tcp("127.0.0.1", self.port) as stream:
             path = f"/api/v1/live?of={quote(of, safe='')}"
-            await stream.send(f"GET {path} HTTP/1.1\r\nhost: localhost:{self.port}\r\n\r\n".encode())
+            lines = "".join(f"{name}: {value}\r\n" for name, value in dict(headers or {}).items())
+            await stream.send(f"GET {path} HTTP/1.1\r\nhost: localhost:{self.port}\r\n{lines}\r\n".encode())
             yield LiveEvents(BufferedByteReceiveStream(stream))
 
 
@@ -81,6 +82,11 @@ class LiveEvents:
 
     def __init__(self, stream: BufferedByteReceiveStream) -> None:
         self._stream = stream
+
+    async def status(self) -> int:
+        """Return the status of the answer. May be called once, before `next`."""
+        with anyio.fail_after(60):
+            return int((await self._stream.receive_until(b"\r\n", 1000)).split(b" ")[1])
 
     async def next(self) -> tuple[str, Any]:
         """Return the name of the next event, and its data."""
