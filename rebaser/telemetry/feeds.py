@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from rebaser.telemetry.spans import ChangeSetSpans
     from rebaser.telemetry.update_spans import UpdateSpans
 
-clock = time.perf_counter
+clock, now_ns = time.perf_counter, time.time_ns
 
 # The series that each commit feeds. They are looked up once, and by `is`: the hash of an enum member takes longer than
 # counting.
@@ -56,19 +56,18 @@ _DECIDED = [(outcome, REQUESTS_DECIDED.count(outcome.value)) for outcome in Outc
 _SUCCESS, _SUCCEEDED = Outcome.SUCCESS, dict(_DECIDED)[Outcome.SUCCESS]
 _INLINE, _BLOBS = (COMMIT_BYTES.count(part) for part in ("inline", "blob"))
 _APPENDED = {kind: APPEND_SECONDS.series(kind) for kind in ("requests", "dvu", "checkpoint", "attempt", "pull")}
-_REBASE, _REQUESTS = Kind.REBASE, _APPENDED["requests"]
+_REBASE, _DVU, _REQUESTS = Kind.REBASE, Kind.DVU, _APPENDED["requests"]
 _OFTEN = (_TAKEN, _ANSWERED, _BATCH, _REQUESTS)
 _MANY = 2000  # requests taken after which the observations in `_OFTEN` are counted
 _taken, _answered, _decided, _appended = (
     _TAKEN.ages.append, _ANSWERED.ages.append, _BATCH.values.append, _REQUESTS.values.append,
 )  # fmt: skip
-_now = time.time_ns
 _KINDS = {Kind.DVU: "dvu", Kind.CHECKPOINT: "checkpoint", Kind.ATTEMPT: "attempt"}  # other kinds count as "requests"
 
 
 def queue_taken(messages: Sequence[Message]) -> Sequence[Message]:
     """Record how long `messages` had waited when an owner took them from its queue, and return `messages`."""
-    now = _now()
+    now = now_ns()
     for message in messages:
         _taken(now - message.timestamp_ns)
     if len(_TAKEN.ages) >= _MANY:
@@ -101,7 +100,7 @@ def requests_answered(messages: Sequence[Message], traced: Sequence[tuple[int, s
     """Record the time until the answers to `messages` were handed to NATS or, for dead requests, until the decisions
     were appended to the log. For each of the messages whose trace is recorded, `traced` has the time at which it was
     stored and the id of the trace."""
-    now = _now()
+    now = now_ns()
     for message in messages:
         _answered(now - message.timestamp_ns)
     for stored, trace_id in traced:
@@ -284,7 +283,7 @@ class DebtClock:
 
     def committed(self, kind: Kind, *, owes: bool) -> None:
         """Record that a commit was folded into the state. `owes` is true if an update is due after the commit."""
-        if kind is Kind.DVU and self._since is not None:
+        if kind is _DVU and self._since is not None:
             FRESHNESS_SECONDS.observe(clock() - self._since)
             self._since = max(self._since, self._update_began)
         if not owes:

@@ -26,7 +26,8 @@ class ChangeSetSpans:
     """Makes the spans of one change set for as long as one owner holds it.
 
     For each batch of requests, the owner sets `taken_at` to the time at which it begins to read them (Unix ns), and
-    calls `decided` and `answered`, in this order. Its log calls `append_begins` and `append_ended` for each commit.
+    calls `decided` and `answered`, in this order. For the commit of a `plain` batch, its log only sets `plain_append`;
+    for other commits, it calls `append_begins` and `append_ended`.
     """
 
     def __init__(self, maker: SpanMaker, subjects: Subjects, key: ChangeSetKey) -> None:
@@ -38,9 +39,8 @@ class ChangeSetSpans:
         self.batch: _Batch | None = None  # the batch being decided, if some of its requests are recorded
         # Nearly all batches have no recorded request. Only what is needed if such a batch turns out to be slow is kept:
         # the batch, and its append, with its size, its beginning, its end and its log sequence.
-        self._plain: tuple[Sequence[Message], DecidedBatch] | None = None
-        self._plain_begun: tuple[Commit, int, int] | None = None
-        self._plain_append: tuple[Commit, int, int, int, int] | None = None
+        self.plain: tuple[Sequence[Message], DecidedBatch] | None = None
+        self.plain_append: tuple[Commit, int, int, int, int] | None = None
         self._update: UpdateSpans | None = None
         self._append: AppendSpan | None = None
         self._owes = False  # whether an update is due after the commit being appended
@@ -68,8 +68,8 @@ class ChangeSetSpans:
         with the messages of the batch; further messages are ignored."""
         chosen = self.maker.chosen(messages, len(batch.answers))
         self.batch = _Batch(self, messages, batch, chosen) if chosen else None
-        self._plain = None if chosen else (messages, batch)
-        self._plain_append = None
+        self.plain = None if chosen else (messages, batch)
+        self.plain_append = None
 
     def headers_after(self, message: Message) -> dict[str, str]:
         """Return headers for messages that the request `message` causes: its reply, or a request of the server. They
@@ -83,18 +83,20 @@ class ChangeSetSpans:
         """Record the spans of the batch, whose answers have been sent. `commit` is the log sequence of the commit with
         its decisions. Return the time at which each recorded request was stored (Unix ns), and the id of its trace."""
         batch, self.batch = self.batch, None
-        plain, self._plain = self._plain, None
+        plain, self.plain = self.plain, None
         # The first message is the oldest: if it is not slow, none is.
         if plain is not None and time.time_ns() - plain[0][0].timestamp_ns > self.maker.slower_than:
             batch = self._slow_batch(plain)
-        self._plain_begun = self._plain_append = None  # they refer to the commit, which may be large
+        if self._uncovered and self.plain_append is not None and self.plain_append[0].covers is None:
+            self._uncovered.clear()
+        self.plain_append = None  # it refers to the commit, which may be large
         return [] if batch is None else batch.record(commit)
 
     def _slow_batch(self, plain: tuple[Sequence[Message], DecidedBatch]) -> "_Batch":
         """Return a batch that has no recorded request, but was slow."""
         batch = _Batch(self, *plain, ())
-        if self._plain_append is not None:
-            commit, size, *times = self._plain_append
+        if self.plain_append is not None:
+            commit, size, *times = self.plain_append
             batch.append = AppendSpan(self.maker, *self._commits, commit=commit, size=size, causes=())
             batch.append.took_place(*times)
         return batch
@@ -108,10 +110,6 @@ class ChangeSetSpans:
         commit.
         """
         self._append, self._owes = None, commit.covers is not None
-        if self._plain is not None and commit.requests:  # the most frequent case
-            self._plain_begun = commit, size, time.time_ns()
-            return {}
-        self._plain_begun = None
         cause: _Batch | UpdateSpans | None = None
         if commit.kind is Kind.DVU:
             cause = self._update
@@ -127,10 +125,6 @@ class ChangeSetSpans:
         """Note that the commit is in the log at position `sequence`."""
         append, self._append = self._append, None
         if append is None:
-            if self._plain_begun is not None:
-                self._plain_append = (*self._plain_begun, time.time_ns(), sequence)
-                if self._uncovered and not self._owes:
-                    self._uncovered.clear()
             return
         append.landed(sequence)
         if self._update is not None and append is self._update.append:

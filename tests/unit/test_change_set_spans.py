@@ -28,9 +28,30 @@ def test_a_commit_is_not_kept_once_its_requests_are_answered() -> None:
     spans.decided([message], batch)
     commit = Watched("c", 0, Kind.REBASE, 0, "o", None, None, (decision,))
     kept = weakref.ref(commit)
-    spans.append_begins(commit, 10)
-    spans.append_ended(1)
+    assert spans.plain is not None
+    spans.plain_append = commit, 10, 1, 2, 1
     assert spans.answered(1) == []
     del commit
     gc.collect()
     assert kept() is None
+
+
+def test_a_commit_without_recorded_requests_after_which_no_update_is_due_covers_the_recorded_ones() -> None:
+    """An update that begins later is not caused by them."""
+    recorder = Recorder()
+    spans = recorder.server(ratio=1.0)(Subjects(), ChangeSetKey("ws", "cs"))
+    decision = Decision(1, RequestId("r"), Outcome.SUCCESS)
+    message: Any = SimpleNamespace(headers={}, timestamp_ns=time.time_ns(), stream_sequence=1, data=b"")
+    batch: Any = SimpleNamespace(answers=[(decision, None)], decisions=[decision])
+    spans.decided([message], batch)
+    assert spans.append_begins(Commit("c", 0, Kind.REBASE, 0, "o", None, 0, (decision,)), 10)
+    spans.append_ended(1)
+    assert spans.answered(1)
+    spans.update_begins()
+    assert spans.update_planned(1)
+    spans.maker = recorder.server()(Subjects(), ChangeSetKey("ws", "cs")).maker
+    spans.decided([message], batch)
+    spans.plain_append = Commit("c", 1, Kind.REBASE, 0, "o", None, None, (decision,)), 10, 1, 2, 2
+    assert spans.answered(2) == []
+    spans.update_begins()
+    assert spans.update_planned(2) == {}
