@@ -47,6 +47,7 @@ log = structlog.get_logger(__name__)
 APPEND_TIMEOUT = 5.0  # seconds for one attempt
 RETRY = 0.02  # seconds until an append is repeated; doubled each time
 RETRY_MAX = 1.0  # maximum seconds until an append is repeated
+GIVEN_UP = "NATS did not answer an append before the grace period of the shutdown was over"
 PINNED_CHECK = 0.05  # seconds between checks for threads that still read the state
 
 
@@ -293,11 +294,11 @@ class CommitLog:
         """
         with anyio.CancelScope(shield=True) as self._settling:
             return await self._publish(encoded, may_have_landed=True)
-        raise _given_up()  # reached if `abandon` cancels the scope
+        raise FencedError(GIVEN_UP)  # reached if `abandon` cancels the scope
 
     def _check_abandoned(self) -> None:
         if self._abandoned:
-            raise _given_up()
+            raise FencedError(GIVEN_UP)
         if self.handed_over:
             raise FencedError(
                 "this owner has created, deleted or restored the change set; only the next owner may append to its log"
@@ -374,10 +375,6 @@ class CommitLog:
                 pass  # a message that is not a commit, or a commit of a newer server, also fences this owner
         text = f"the log of {self.key} does not end at commit {self.state.last} any more: another owner has appended"
         raise FencedError(f"{text} to it, or its stream was created again or restored from a backup")
-
-
-def _given_up() -> FencedError:
-    return FencedError("NATS did not answer an append before the grace period of the shutdown was over")
 
 
 async def open_log(context: Context, key: ChangeSetKey) -> CommitLog:
