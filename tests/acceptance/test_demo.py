@@ -13,7 +13,7 @@ import anyio.abc
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from tests.support.commands import ROOT, command, environment, rebaser, rebaser_json
+from tests.support.commands import ROOT, command, environment, rebaser_alone, rebaser_json
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spark]
 
@@ -69,7 +69,7 @@ async def line_of(output: BufferedByteReceiveStream) -> str:
 
 
 async def test_the_demo_is_right_plain_and_leaves_nothing_running(tmp_path: Path) -> None:
-    done = await rebaser("demo", "--data", str(tmp_path / "kept"))
+    done = await rebaser_alone("demo", "--data", str(tmp_path / "kept"))
     assert (done.returncode, done.stderr) == (0, ""), done
     assert re.search(r"All [\d,]+ values equal those computed directly from importlib.metadata", done.stdout)
     assert "error cycle: these depend on each other" in done.stdout
@@ -83,7 +83,7 @@ async def test_the_demo_is_right_plain_and_leaves_nothing_running(tmp_path: Path
 @pytest.mark.long
 async def test_what_the_demo_made_can_be_looked_at_afterwards(tmp_path: Path) -> None:
     data = tmp_path / "kept"
-    done = await rebaser("demo", "--data", str(data))
+    done = await rebaser_alone("demo", "--data", str(data))
     found = re.search(r"rebaser get (demo run-\S+) (\S+)", done.stdout)
     assert found is not None
     async with dev(data) as (process, output):
@@ -114,7 +114,7 @@ async def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        done = await rebaser("dev", "--port", str(port), "--data", str(tmp_path / "data"))
+        done = await rebaser_alone("dev", "--port", str(port), "--data", str(tmp_path / "data"))
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert f"port {port} " in done.stderr

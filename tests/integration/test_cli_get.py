@@ -1,9 +1,6 @@
 """`rebaser get`: ids, patterns and definitions."""
 
-import asyncio
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,11 +9,10 @@ from rebaser_client import Derive, Match, RebaserClient, Set
 from rebaser_client.jetstream import JetStream
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
+from tests.support.commands import rebaser
 from tests.support.owners import Engine, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -44,16 +40,9 @@ class Get:
     def __init__(self, url: str, prefix: str) -> None:
         self._where = ("--nats", url, "--prefix", prefix)
 
-    async def __call__(self, *arguments: str, change_set: str = "cs") -> tuple[int | None, list[str], str]:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "rebaser", "get", "ws", change_set, *arguments, *self._where),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            cwd=ROOT,
-        )
-        out, err = await process.communicate()
-        return process.returncode, out.decode().splitlines(), err.decode()
+    async def __call__(self, *arguments: str, change_set: str = "cs") -> tuple[int, list[str], str]:
+        done = await rebaser("get", "ws", change_set, *arguments, *self._where)
+        return done.returncode, done.stdout.splitlines(), done.stderr
 
 
 @pytest.mark.usefixtures("cart")

@@ -1,11 +1,8 @@
 """`log`, `show`, `blame` and `diff`, on the command line and in the client."""
 
-import asyncio
 import json
 import random
-import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,12 +15,12 @@ from rebaser_core.branches.merge import same_definition
 from rebaser_core.commit import Kind
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Remove, Update
+from tests.support.commands import rebaser
 from tests.support.owned_log import KEY, Log
 from tests.support.owners import Engine, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
-ROOT = Path(__file__).parents[2]
 SUM = Derive("total", "sum", {"values": ("price", "qty")})
 
 
@@ -59,16 +56,9 @@ class Command:
     def __init__(self, url: str, prefix: str) -> None:
         self._where = ("--nats", url, "--prefix", prefix)
 
-    async def __call__(self, *arguments: str) -> tuple[int | None, list[list[str]], str]:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "rebaser", *arguments, *self._where),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            cwd=ROOT,
-        )
-        out, err = await process.communicate()
-        return process.returncode, [line.split("\t") for line in out.decode().splitlines()], err.decode()
+    async def __call__(self, *arguments: str) -> tuple[int, list[list[str]], str]:
+        done = await rebaser(*arguments, *self._where)
+        return done.returncode, [line.split("\t") for line in done.stdout.splitlines()], done.stderr
 
     async def json(self, *arguments: str) -> list[Any]:
         code, lines, err = await self(*arguments, "--json")

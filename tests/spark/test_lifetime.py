@@ -146,15 +146,8 @@ async def test_one_that_is_stopped_while_it_starts_says_nothing(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    ("end", "seconds"),
-    [
-        (signal.SIGINT, 60),
-        (signal.SIGTERM, 60),
-        (signal.SIGTERM, 0),
-        pytest.param(signal.SIGINT, 0, marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("seconds", [60, 0])
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_modules_are_loaded_or_all_ends_leaves_nothing(
     short_folder: Path, end: signal.Signals, seconds: int
 ) -> None:

@@ -22,7 +22,7 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO, Self
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("rebaser_core", "rebaser_client", "rebaser.cli", "rebaser.doctor")
@@ -144,7 +144,7 @@ class Server:
                 if (arguments := self._fork(asked, fds)) is not None:
                     return arguments
 
-    def _fork(self, asked: dict[str, list[str]], fds: list[int]) -> list[str] | None:
+    def _fork(self, asked: dict[str, Any], fds: list[int]) -> list[str] | None:
         pid = os.fork()
         if pid:
             answers = socket.socket(fileno=fds[0])
@@ -164,8 +164,11 @@ class Server:
         for fd in fds:
             os.close(fd)
         os.environ.clear()
-        os.environ.update(asked["environment"])  # type: ignore[arg-type] # names and values
-        return asked["arguments"]
+        os.environ.update(asked["environment"])
+        for folder in reversed(os.environ.get("PYTHONPATH", "").split(os.pathsep)):  # of plug-ins, for example
+            if folder and folder not in sys.path:
+                sys.path.insert(1, folder)
+        return list(asked["arguments"])
 
     def _reap(self) -> None:
         while self._running:

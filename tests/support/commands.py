@@ -30,13 +30,21 @@ def command(*arguments: str) -> list[str]:
 async def rebaser(*arguments: str, stdin: bytes = b"", **settings: str) -> CompletedProcess[str]:
     """Run one command to its end. The limit of time only ends a command that hangs; it is no measure of speed.
 
-    The process has what it imports already: see `command_server`. A test of how a process starts uses `command`.
+    The process has what it imports already: see `command_server`. A test of how a process starts uses `rebaser_alone`
+    or `command`.
     """
     with anyio.fail_after(240):
         start = partial(COMMANDS.start, arguments, environment(**settings), stdin)
         with await to_thread.run_sync(start) as running:
             await anyio.wait_readable(running.answers)
             return running.result()
+
+
+async def rebaser_alone(*arguments: str, **settings: str) -> CompletedProcess[str]:
+    """Do the same as a user's shell: start a new Python."""
+    with anyio.fail_after(240):
+        done = await anyio.run_process(command(*arguments), check=False, cwd=ROOT, env=environment(**settings))
+    return CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 async def rebaser_json(*arguments: str, stdin: bytes = b"", **settings: str) -> Any:
