@@ -13,7 +13,10 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from rebaser.console.access import Viewer
+from rebaser.console.access.guard import VIEWER, Guard
+from rebaser.console.access.login import login_routes
+from rebaser.console.access.options import ConsoleOptions
+from rebaser.console.access.rules import Viewer
 from rebaser.console.api import (
     branches,
     change_set,
@@ -31,9 +34,6 @@ from rebaser.console.api import (
 )
 from rebaser.console.downloads import Downloads, response
 from rebaser.console.files import StaticFile, tag_of
-from rebaser.console.guard import VIEWER, Guard
-from rebaser.console.login import login_routes
-from rebaser.console.options import ConsoleOptions
 from rebaser.console.resources import FAILED, Action, Answer, Console, Download, Given, Resource, error_answer
 from rebaser.console.shapes import cut
 from rebaser.console.stream import EventResponse, LiveStream

@@ -17,9 +17,9 @@ import anyio.lowlevel
 import structlog
 from starlette.responses import StreamingResponse
 
+from rebaser.console.reading.states import BrowsedState
 from rebaser.console.resources import Document
 from rebaser.console.shapes import update_line
-from rebaser.console.states import BrowsedState
 
 log = structlog.get_logger(__name__)
 

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from rebaser.console.hiding import told
-from rebaser.console.hub import Hub
-from rebaser.console.kept import Kept
-from rebaser.console.options import ConsoleOptions
+from rebaser.console.access.hiding import told
+from rebaser.console.access.options import ConsoleOptions
+from rebaser.console.live.hub import Hub
+from rebaser.console.reading.kept import Kept
+from rebaser.console.reading.states import StateCache
 from rebaser.console.shapes import cut
-from rebaser.console.states import StateCache
 from rebaser_client import (
     NewErrors,
     NotConnectedError,

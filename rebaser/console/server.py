@@ -17,10 +17,10 @@ import uvicorn
 from anyio import to_thread
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from rebaser.console.access.options import ConsoleOptions
 from rebaser.console.app import make_app
 from rebaser.console.files import read_files
-from rebaser.console.hub import Hub
-from rebaser.console.options import ConsoleOptions
+from rebaser.console.live.hub import Hub
 from rebaser.console.resources import Console
 from rebaser_client import RebaserClient
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from rebaser.console.hiding import kind_of, need_values, size_told, told, values_shown
+from rebaser.console.access.hiding import kind_of, need_values, size_told, told, values_shown
 from rebaser_client.admin.fleet import ActiveChangeSet
 from rebaser_client.admin.servers import ServerInfo, UpdateInfo
 from rebaser_client.admin.stream_usage import StreamStatus

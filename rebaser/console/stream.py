@@ -17,7 +17,7 @@ import anyio
 import structlog
 from starlette.responses import StreamingResponse
 
-from rebaser.console.access import Viewer
+from rebaser.console.access.rules import Viewer
 from rebaser.console.resources import FAILED, Console, Given, Resource, error_answer
 from rebaser_core.encoding.envelope import JSON, dumps
 from rebaser_core.errors import RebaserError

@@ -11,9 +11,9 @@ import pytest
 from starlette.requests import Request
 
 from rebaser.console import app, server
-from rebaser.console.access import Viewer
-from rebaser.console.guard import VIEWER
-from rebaser.console.hub import Hub
+from rebaser.console.access.guard import VIEWER
+from rebaser.console.access.rules import Viewer
+from rebaser.console.live.hub import Hub
 from rebaser.console.resources import Action, Answer, Console, Given, Resource
 from rebaser_client import RebaserClient
 from tests.conftest import Events
@@ -117,7 +117,7 @@ async def test_a_stream_that_fails_says_so(
 async def test_a_failure_that_nobody_expected_does_not_end_the_watch(
     monkeypatch: pytest.MonkeyPatch, events: Events
 ) -> None:
-    monkeypatch.setattr("rebaser.console.hub.RECONNECT", 0)
+    monkeypatch.setattr("rebaser.console.live.hub.RECONNECT", 0)
     tries, connected = 0, anyio.Event()
 
     @asynccontextmanager

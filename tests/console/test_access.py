@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from rebaser.console import access
-from rebaser.console.access import (
+from rebaser.console.access import rules
+from rebaser.console.access.rules import (
     ALL_TRIES,
     SESSION,
     TRIES,
@@ -27,7 +27,7 @@ OURS = (b"origin", b"http://localhost:8420")
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     found = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(access, "time", SimpleNamespace(monotonic=lambda: found.now))
+    monkeypatch.setattr(rules, "time", SimpleNamespace(monotonic=lambda: found.now))
     return found
 
 
@@ -80,7 +80,7 @@ def test_nobody_chooses_the_secret_of_a_session() -> None:
 
 
 def test_sessions_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "MAX_SESSIONS", 2)
+    monkeypatch.setattr(rules, "MAX_SESSIONS", 2)
     gate = TokenAccess(TOKEN)
     (oldest, first), *others = [gate.login(TOKEN, [HOST], "10.0.0.1") for _ in range(3)]
     assert (seen(gate, headers_with(first)), oldest.left <= 0) == ("login_needed", True)
@@ -108,7 +108,7 @@ def test_many_addresses_do_not_help(clock: SimpleNamespace) -> None:
 
 
 def test_addresses_that_tried_are_bounded_in_number(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "MAX_ADDRESSES", 3)
+    monkeypatch.setattr(rules, "MAX_ADDRESSES", 3)
     gate = TokenAccess(TOKEN)
     for number in range(20):
         clock.now += 10

@@ -7,9 +7,9 @@ import pytest
 
 from rebaser.console import server as console_server
 from rebaser.console import stream
-from rebaser.console.access import ProxyAccess, read_networks
+from rebaser.console.access.rules import ProxyAccess, read_networks
 from rebaser.console.app import RESOURCES
-from rebaser.console.hub import Hub
+from rebaser.console.live.hub import Hub
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser.testing import LocalRebaser
 from rebaser_client import RebaserClient, Set
@@ -103,7 +103,7 @@ async def test_a_console_without_nats_serves_pages_that_say_so(
     own_nats: EmbeddedNats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The console starts without NATS, connects, loses the connection, and connects again."""
-    monkeypatch.setattr("rebaser.console.hub.RECONNECT", 0.1)
+    monkeypatch.setattr("rebaser.console.live.hub.RECONNECT", 0.1)
     await own_nats.kill()
     async with web_console(own_nats.url) as console:
         assert (await console.ask("/")).status == 200
@@ -124,8 +124,8 @@ async def test_a_console_without_nats_serves_pages_that_say_so(
 
 
 async def test_nobody_looks_nothing_is_asked(console: WebConsole, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rebaser.console.hub.IDLE", 0.5)
-    monkeypatch.setattr("rebaser.console.hub.STEP", 0.1)
+    monkeypatch.setattr("rebaser.console.live.hub.IDLE", 0.5)
+    monkeypatch.setattr("rebaser.console.live.hub.STEP", 0.1)
     ended = anyio.Event()
     watch = Hub._watch
 

@@ -6,13 +6,13 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from rebaser.console import comparison
+from rebaser.console.access.options import ConsoleOptions
 from rebaser.console.api import compare as api_compare
-from rebaser.console.comparison import compare
-from rebaser.console.hub import Hub
-from rebaser.console.options import ConsoleOptions
+from rebaser.console.live.hub import Hub
+from rebaser.console.reading import comparison
+from rebaser.console.reading.comparison import compare
+from rebaser.console.reading.states import BrowsedState
 from rebaser.console.resources import Console, Given
-from rebaser.console.states import BrowsedState
 from rebaser_client import Derive, RebaserClient, Remove, Set
 from tests.support.web_console import WebConsole
 
@@ -64,7 +64,7 @@ async def test_differences_are_searched_and_paged(console: WebConsole, pair: str
 async def test_it_follows_both_change_sets(
     console: WebConsole, client: RebaserClient, pair: str, ws: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rebaser.console.states.REST", 0)
+    monkeypatch.setattr("rebaser.console.reading.states.REST", 0)
     before = await console.get(f"/compare?{pair}")
     await client.enqueue_updates_with_reply(ws, "main", [Set("price", 3)], wait="derived")
     answer = before

@@ -4,7 +4,7 @@ import pytest
 
 from rebaser.console.api import graph
 from rebaser.console.api.graph import neighbourhood
-from rebaser.console.states import BrowsedState
+from rebaser.console.reading.states import BrowsedState
 from rebaser_client import Derive, Match, RebaserClient, Set
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Update

@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
+from rebaser.console.access.hiding import show_values
+from rebaser.console.access.options import ConsoleOptions
 from rebaser.console.api import change_sets, overview
-from rebaser.console.hiding import show_values
-from rebaser.console.hub import Hub, Seen
-from rebaser.console.options import ConsoleOptions
+from rebaser.console.live.hub import Hub, Seen
+from rebaser.console.live.samples import Samples
 from rebaser.console.resources import Console, Given
-from rebaser.console.samples import Samples
 from rebaser_client import RebaserClient, Set, UnprocessableError
 from rebaser_client.admin.fleet import ActiveChangeSet, FleetView
 from rebaser_client.admin.servers import ServerInfo, UpdateInfo

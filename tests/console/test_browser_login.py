@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebaser.console.access import TokenAccess
+from rebaser.console.access.rules import TokenAccess
 from rebaser.testing import LocalRebaser
 from tests.console.test_browser_axe import axe, barriers
 from tests.support.browser import Seen, browser, need_browser, opened
@@ -67,7 +67,7 @@ async def test_somebody_logs_in_by_keyboard_and_out(running: Any, locked: WebCon
 async def test_a_page_whose_session_ends_leads_to_the_login(
     running: Any, locked: WebConsole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rebaser.console.access.SESSION", 4.0)
+    monkeypatch.setattr("rebaser.console.access.rules.SESSION", 4.0)
     monkeypatch.setattr("rebaser.console.stream.RETRY", 100)
     async with opened(running) as page:
         await page.goto(f"{locked.url}/")

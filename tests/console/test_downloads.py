@@ -12,10 +12,10 @@ import pytest
 from starlette.requests import Request
 
 from rebaser.console import app, downloads
+from rebaser.console.access.hiding import show_values
 from rebaser.console.downloads import csv_lines, definitions, safe_name
-from rebaser.console.hiding import show_values
+from rebaser.console.reading.states import BrowsedState
 from rebaser.console.resources import Console, Document, Download, Given
-from rebaser.console.states import BrowsedState
 from rebaser_client import Derive, RebaserClient, Set, UnprocessableError
 from rebaser_core.updates import parse_update
 from tests.conftest import Events

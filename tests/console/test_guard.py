@@ -2,9 +2,9 @@
 
 import pytest
 
-from rebaser.console.access import OpenAccess, Refused, TokenAccess
-from rebaser.console.guard import HEADERS, MAX_BODY, check
-from rebaser.console.options import ConsoleOptions, accepted_hosts, check_exposure
+from rebaser.console.access.guard import HEADERS, MAX_BODY, check
+from rebaser.console.access.options import ConsoleOptions, accepted_hosts, check_exposure
+from rebaser.console.access.rules import OpenAccess, Refused, TokenAccess
 from rebaser_core.errors import ConfigError
 from tests.support.web_console import ACTING, WebConsole
 

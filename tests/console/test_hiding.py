@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rebaser.console import hiding
+from rebaser.console.access import hiding
+from rebaser.console.access.hiding import kind_of, show_values, size_told, told, told_start
 from rebaser.console.app import DOWNLOADS, RESOURCES
-from rebaser.console.hiding import kind_of, show_values, size_told, told, told_start
 from rebaser.console.shapes import definition_text, fault_object, json_start, update_line
 from rebaser.testing import LocalRebaser
 from rebaser_client import Derive, RebaserClient, Set, UnprocessableError

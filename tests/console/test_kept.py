@@ -8,13 +8,13 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from rebaser.console import kept
+from rebaser.console.access.options import ConsoleOptions
 from rebaser.console.app import RESOURCES
-from rebaser.console.hub import Seen
-from rebaser.console.kept import Kept
-from rebaser.console.options import ConsoleOptions
+from rebaser.console.live.hub import Seen
+from rebaser.console.live.samples import Samples
+from rebaser.console.reading import kept
+from rebaser.console.reading.kept import Kept
 from rebaser.console.resources import Answer, Console, Given, Resource
-from rebaser.console.samples import Samples
 from rebaser_client import RebaserClient, Set, UnprocessableError
 from rebaser_client.admin.fleet import FleetView
 from rebaser_client.log.branches import BranchDiff

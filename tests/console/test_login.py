@@ -7,9 +7,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rebaser.console.access import MAX_TOKEN, TRIES, ProxyAccess, TokenAccess, read_networks
+from rebaser.console.access.guard import MAX_LOGIN
+from rebaser.console.access.rules import MAX_TOKEN, TRIES, ProxyAccess, TokenAccess, read_networks
 from rebaser.console.app import ACTIONS, API, RESOURCES
-from rebaser.console.guard import MAX_LOGIN
 from rebaser.testing import LocalRebaser
 from tests.conftest import Events
 from tests.support.commands import rebaser
@@ -88,7 +88,7 @@ async def test_a_session_opens_all_and_its_streams_end_with_it(locked: WebConsol
 
 
 async def test_a_stream_ends_when_its_session_does(locked: WebConsole, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rebaser.console.access.SESSION", 1.0)
+    monkeypatch.setattr("rebaser.console.access.rules.SESSION", 1.0)
     cookie = await login(locked)
     async with await anyio.connect_tcp("127.0.0.1", locked.port) as stream:
         head = f"host: localhost:{locked.port}\r\ncookie: {cookie['cookie']}\r\n"

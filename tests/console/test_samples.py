@@ -1,6 +1,6 @@
 """The samples behind the charts of the overview."""
 
-from rebaser.console.samples import RECENT, STEPS, FleetSample, Samples, merged
+from rebaser.console.live.samples import RECENT, STEPS, FleetSample, Samples, merged
 
 
 def sample(at: float, requests: int = 0, rate: float = 0.0) -> FleetSample:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser.console.hiding import show_values
+from rebaser.console.access.hiding import show_values
 from rebaser.console.shapes import MAX_INPUTS, MAX_VALUE, cut, definition_object, json_start
 from rebaser_core.updates import Derive
 

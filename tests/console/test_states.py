@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rebaser.console import states
 from rebaser.console.api.values import _search, search_ids
-from rebaser.console.states import BrowsedState, StateCache, span, start_after
+from rebaser.console.reading import states
+from rebaser.console.reading.states import BrowsedState, StateCache, span, start_after
 from rebaser_client import RebaserClient, Set, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.state.change_set import ChangeSetState

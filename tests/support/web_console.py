@@ -12,7 +12,7 @@ import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rebaser.console import server
-from rebaser.console.options import ConsoleOptions, accepted_hosts
+from rebaser.console.access.options import ConsoleOptions, accepted_hosts
 from rebaser.ops.address import listen
 from rebaser_client import RebaserClient
 

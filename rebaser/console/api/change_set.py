@@ -2,9 +2,9 @@
 
 from dataclasses import asdict
 
+from rebaser.console.access.hiding import told_start
 from rebaser.console.api.change_sets import index_of, row_object
 from rebaser.console.api.values import base_path
-from rebaser.console.hiding import told_start
 from rebaser.console.resources import Answer, Console, Given, Resource
 from rebaser.console.shapes import cut, time_text
 from rebaser_core.errors import UnprocessableError

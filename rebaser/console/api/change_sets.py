@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rebaser.console.api.overview import URGENCY, by_urgency
-from rebaser.console.hub import Seen
+from rebaser.console.live.hub import Seen
 from rebaser.console.resources import Answer, Console, Given, Resource
 from rebaser.console.shapes import activity_object, branch_object
 from rebaser_client.admin.fleet import ActiveChangeSet

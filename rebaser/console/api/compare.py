@@ -3,9 +3,9 @@
 from functools import partial
 
 from rebaser.console.api.values import MAX_ID, search_ids, value_row
-from rebaser.console.comparison import KINDS, Comparison, compare
+from rebaser.console.reading.comparison import KINDS, Comparison, compare
+from rebaser.console.reading.states import BrowsedState
 from rebaser.console.resources import Answer, Console, Given, Resource, invalid
-from rebaser.console.states import BrowsedState
 from rebaser_core.ids import ChangeSetKey
 
 FILTERS = ("all", *KINDS)

@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 
-from rebaser.console.hiding import told, values_shown
+from rebaser.console.access.hiding import told, values_shown
 from rebaser.console.resources import Action, Answer, Console, Given, Resource, invalid
 from rebaser.console.shapes import cut, payload_object, text_start, time_text
 from rebaser_client import DeadLetter, DeadLetterBox

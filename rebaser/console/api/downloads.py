@@ -1,9 +1,9 @@
 """`/change-sets.csv`: the table of change sets. `/change-sets/…/values.jsonl`: the definitions of values."""
 
+from rebaser.console.access.hiding import need_values
 from rebaser.console.api.change_sets import ListedChangeSet, matching, row_object
 from rebaser.console.api.values import MAX_ID, STATES, base_path, matching_ids
 from rebaser.console.downloads import definitions, table
-from rebaser.console.hiding import need_values
 from rebaser.console.resources import Console, Document, Download, Given
 
 HEAD = (

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from functools import partial
 
 from rebaser.console.api.values import MAX_ID, base_path, value_row
+from rebaser.console.reading.states import BrowsedState
 from rebaser.console.resources import Answer, Console, Given, Resource
-from rebaser.console.states import BrowsedState
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.explain.values import matching
 from rebaser_core.updates import Derive, Match

@@ -3,9 +3,9 @@
 import heapq
 from collections import Counter
 
-from rebaser.console.hub import Seen
+from rebaser.console.live.hub import Seen
+from rebaser.console.live.samples import EVERY, SPANS, Samples
 from rebaser.console.resources import Answer, Console, Given, Resource
-from rebaser.console.samples import EVERY, SPANS, Samples
 from rebaser.console.shapes import activity_object, server_object, stream_object
 from rebaser_client.admin.fleet import ActiveChangeSet, FleetView
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from anyio import to_thread
 
+from rebaser.console.access.options import Playground
 from rebaser.console.api.edits import TIMEOUT, text_of, update_of
 from rebaser.console.api.values import MAX_ID, value_row
-from rebaser.console.options import Playground
+from rebaser.console.reading.states import BrowsedState
 from rebaser.console.resources import Action, Answer, Console, Given, Resource
-from rebaser.console.states import BrowsedState
 from rebaser_client import Success
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey

@@ -11,9 +11,9 @@ from datetime import datetime
 
 import anyio
 
+from rebaser.console.access.hiding import told, told_start
 from rebaser.console.api.values import base_path
-from rebaser.console.hiding import told, told_start
-from rebaser.console.hub import Seen
+from rebaser.console.live.hub import Seen
 from rebaser.console.resources import Answer, Console, Given, Resource
 from rebaser.console.shapes import activity_object, cut, time_text
 from rebaser_client import LogEntry, RebaserClient

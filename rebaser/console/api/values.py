@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from rebaser.console.hiding import told_start
+from rebaser.console.access.hiding import told_start
+from rebaser.console.reading.states import BrowsedState, span, start_after
 from rebaser.console.resources import PAGE, Answer, Console, Given, Resource
 from rebaser.console.shapes import blame_object, definition_object, definition_text, fault_object, full_text, short_text
-from rebaser.console.states import BrowsedState, span, start_after
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.explain.values import ValueExplanation, explain_value
 from rebaser_core.ids import ChangeSetKey

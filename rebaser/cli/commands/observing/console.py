@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import socket
     from types import ModuleType
 
-    from rebaser.console.access import AccessRule
+    from rebaser.console.access.rules import AccessRule
     from rebaser.settings import Settings
     from rebaser_client import RebaserClient
 
@@ -163,7 +163,7 @@ def console_access(auth: str, token_file: Path | None, networks: list[str], head
     """Return the rule that says who may use the console. Raise a usage error if the options contradict each other, and
     `ConfigError` if the file does not contain a valid token."""
     from rebaser.cli.errors import usage_error
-    from rebaser.console.access import OpenAccess, ProxyAccess, TokenAccess, read_networks, read_token
+    from rebaser.console.access.rules import OpenAccess, ProxyAccess, TokenAccess, read_networks, read_token
 
     if (token_file is not None) != (auth == "token"):
         raise usage_error("use --auth token and --token-file together")
@@ -213,8 +213,8 @@ async def open_console(
     except ValueError as error:
         raise usage_error(f"--http: {error}") from None
     server = await to_thread.run_sync(_import_server)
-    from rebaser.console.access import OpenAccess
-    from rebaser.console.options import ConsoleOptions, accepted_hosts, check_exposure
+    from rebaser.console.access.options import ConsoleOptions, accepted_hosts, check_exposure
+    from rebaser.console.access.rules import OpenAccess
 
     access = access or OpenAccess()
     check_exposure(host, access, insecure=insecure)

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from typer import BadParameter
 
 if TYPE_CHECKING:
-    from rebaser.console.options import Playground
+    from rebaser.console.access.options import Playground
     from rebaser_core.updates import Derive, Update
 
 
 def make_playground() -> "Playground":
-    from rebaser.console.options import Playground
+    from rebaser.console.access.options import Playground
 
     return Playground(derive, demo_updates)
 

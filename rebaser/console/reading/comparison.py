@@ -9,7 +9,7 @@ from bisect import bisect_left
 from functools import partial
 from typing import Literal
 
-from rebaser.console.states import BrowsedState
+from rebaser.console.reading.states import BrowsedState
 from rebaser_core.branches.merge import same_definition
 from rebaser_core.values import Value, canonical
 

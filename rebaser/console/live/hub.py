@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import anyio
 import structlog
 
-from rebaser.console.samples import FleetSample, Samples
+from rebaser.console.live.samples import FleetSample, Samples
 from rebaser_client import NotConnectedError, RebaserClient
 from rebaser_client.admin.fleet import FleetView
 from rebaser_client.admin.fleet_watch import FleetWatch

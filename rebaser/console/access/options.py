@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
-from rebaser.console.access import AccessRule, OpenAccess
+from rebaser.console.access.rules import AccessRule, OpenAccess
 from rebaser_core.errors import ConfigError
 from rebaser_core.updates import Derive, Update
 

@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 from starlette.responses import JSONResponse, RedirectResponse
 
-from rebaser.console.access import Refused, Viewer
-from rebaser.console.hiding import show_values
-from rebaser.console.options import ConsoleOptions
+from rebaser.console.access.hiding import show_values
+from rebaser.console.access.options import ConsoleOptions
+from rebaser.console.access.rules import Refused, Viewer
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]

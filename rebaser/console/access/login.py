@@ -8,10 +8,10 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from rebaser.console.access import MAX_TOKEN, Refused, TokenAccess
+from rebaser.console.access.guard import LOGIN, LOGIN_PAGE, LOGOUT, VIEWER, peer_of
+from rebaser.console.access.rules import MAX_TOKEN, Refused, TokenAccess
 from rebaser.console.files import StaticFile
-from rebaser.console.guard import LOGIN, LOGIN_PAGE, LOGOUT, VIEWER, peer_of
-from rebaser.console.hub import Hub
+from rebaser.console.live.hub import Hub
 
 log = structlog.get_logger(__name__)
 
