@@ -13,6 +13,7 @@ from rebaser.dvu.functions import registry
 from rebaser.runtime.context import Context
 from rebaser.server import Server
 from rebaser.snapshot import SlowUpdate
+from rebaser.telemetry.clocks import RECENT_LAG
 from rebaser_core.encoding.envelope import JSON, REPLY_INBOX, dumps
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
@@ -72,7 +73,11 @@ def about_change_set(context: Context, server: Server, payload: bytes) -> dict[s
     except (ValueError, TypeError, KeyError, RecursionError, RebaserError):
         return {}  # the ping does not ask about a change set
     failure = context.health.of(key, context.now())
-    about = server.about(key) | {"rtt": context.connection.away_and_rtt()[1], "time": time.time()}
+    about = server.about(key) | {
+        "rtt": context.connection.away_and_rtt()[1],
+        "time": time.time(),
+        "lag": RECENT_LAG.seconds,
+    }
     if failure is not None:
         age, error = failure
         about["trouble"] = {"code": error.code, "message": error.message, "age": round(age, 3)}

@@ -92,7 +92,8 @@ def _nats(snapshot: Snapshot) -> Check:
     if not snapshot.nats_away:
         return Check("nats", "connected")
     ready = snapshot.nats_away <= AWAY_INTERVALS * snapshot.ping_interval
-    return Check("nats", f"no connection for {snapshot.nats_away:.1f} s", ready=ready)
+    why = snapshot.nats_problem and f": {snapshot.nats_problem}"
+    return Check("nats", f"no connection for {snapshot.nats_away:.1f} s{why}", ready=ready)
 
 
 def _progress(snapshot: Snapshot) -> Check:

@@ -20,6 +20,7 @@ def view_context(context: Context, stage: Stage) -> Snapshot:
         ack_wait=settings.ack_wait,
         ping_interval=settings.ping_interval,
         nats_away=away,
+        nats_problem=connection.problem,
         nats_rtt=rtt,
         nats_version=connection.server_version,
         nats_calls=call_slot().taken,

@@ -22,6 +22,7 @@ import anyio
 import structlog
 
 from rebaser.snapshot import STREAMS, StreamUsage
+from rebaser.telemetry.clocks import NATS_CLOCK
 from rebaser_client.admin.provisioning import ensure_topology, examine_topology
 from rebaser_client.jetstream import ApiError, JetStream, StreamInfo
 from rebaser_client.jetstream.errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
@@ -192,7 +193,8 @@ class StreamWatch:
 
     async def _snapshots(self) -> dict[str, StreamSnapshot]:
         """Return the state of each stream that exists, by name."""
-        snapshots = {}
+        snapshots: dict[str, StreamSnapshot] = {}
+        ahead: list[float] = []
         for name in self._names:
             try:
                 info = await self._js.stream_info(name)
@@ -201,10 +203,13 @@ class StreamWatch:
                     raise
             else:
                 if info.now:
-                    self.clock_ahead = (datetime.now(UTC) - datetime.fromisoformat(info.now)).total_seconds()
+                    ahead.append((datetime.now(UTC) - datetime.fromisoformat(info.now)).total_seconds())
                 snapshots[name] = StreamSnapshot(
                     info.created, info.messages, info.last_sequence, _now(), _usage(info), _first_age(info)
                 )
+        if ahead:
+            self.clock_ahead = min(ahead)  # each includes the time that the answer took
+            NATS_CLOCK.compare(self.clock_ahead)
         return snapshots
 
     async def _missing_consumers(self) -> list[str]:

@@ -72,12 +72,12 @@ REQUESTS_HELD = Counter(
 )
 QUEUE_SECONDS = Histogram(
     "request_queue_seconds",
-    "Time from storing a request in NATS (clock of NATS) until an owner takes it (clock of the server).",
+    "Time from storing a request in NATS until an owner takes it.",
     FAST,
 )
 REQUEST_SECONDS = Histogram(
     "request_seconds",
-    "Time from storing a request in NATS (clock of NATS) until its answer is sent (clock of the server).",
+    "Time from storing a request in NATS until its answer is sent.",
     FAST,
 )
 BATCH_REQUESTS = Histogram("batch_requests", "Requests decided in one commit.", COUNTS)

@@ -37,6 +37,7 @@ from rebaser.telemetry.catalogue import (
     SWEEP_SECONDS,
     TASKS_REDELIVERED,
 )
+from rebaser.telemetry.clocks import NATS_CLOCK, RECENT_LAG
 from rebaser.telemetry.tracing import UPDATE
 from rebaser_client.jetstream import Message
 from rebaser_core.commit import Commit, Kind, Outcome
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from rebaser.telemetry.spans import ChangeSetSpans
     from rebaser.telemetry.update_spans import UpdateSpans
 
-clock, now_ns = time.perf_counter, time.time_ns
+clock, now_ns = time.perf_counter, NATS_CLOCK.now_ns
 
 # The series that each commit feeds. They are looked up once, and by `is`: the hash of an enum member takes longer than
 # counting.
@@ -264,6 +265,7 @@ def update_runs(log: Any, traced: "ChangeSetSpans | None" = None) -> Iterator[Mu
 def loop_was_late(seconds: float) -> None:
     """Record that a timer of the event loop was late by `seconds`."""
     LOOP_LAG_SECONDS.observe(seconds)
+    RECENT_LAG.note(seconds)
 
 
 class DebtClock:

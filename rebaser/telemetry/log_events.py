@@ -21,6 +21,7 @@ from rebaser.telemetry.catalogue import (
 )
 from rebaser.telemetry.events import EVENTS
 from rebaser.telemetry.instruments import Counter
+from rebaser_client.errors import NotAllowed
 
 Fields = MutableMapping[str, Any]
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -102,6 +103,8 @@ def count(fields: Fields, level: str) -> None:
     label = label_of(fields)
     with _lock:
         LOG_EVENTS.add(1, event if known else OTHER, level)
+        if fields.get("code") == NotAllowed.default_code:  # the caller logs what it could not do
+            LOG_EVENTS.add(1, "nats_not_allowed", "error")
         if counter is not None and label is not None:
             counter.add(1, label)
         if event == "stranded_change_sets" and isinstance(number := fields.get("count"), int):

@@ -45,8 +45,7 @@ class Connection:
     """A connection to NATS, opened by `connect`. Call its methods only in the asyncio event loop that opened it."""
 
     def __init__(self, options: LinkOptions, group: TaskGroup) -> None:
-        self._options = options
-        self._group = group
+        self._options, self._group = options, group
         self._loop = asyncio.get_running_loop()
         self._link: Link | None = None
         self._linked = anyio.Event()
@@ -57,7 +56,7 @@ class Connection:
         self._id, self._count = secrets.token_hex(8), 0
         self._replies = Replies(f"{options.inbox_prefix}.{self._id}.")
         self.domain = options.access.get("domain")  # the domain of JetStream; None: the default of the account
-        self.max_payload = 1024 * 1024
+        self.max_payload, self.problem = 1024 * 1024, ""  # `problem`: why the last attempt to connect again failed
         self.clustered = False  # whether NATS consists of more than one server
         self.server_version = ""  # the version of the server at the other end; empty until the first connection
 
@@ -362,7 +361,7 @@ class Connection:
             self._denials.log(error, self._loop.time())
 
     def _detach(self) -> None:
-        self._link, self._lost_at = None, self._loop.time()
+        self._link, self._lost_at, self.problem = None, self._loop.time(), ""
         if self._linked.is_set():  # an event that is not set is kept, because callers may wait for it
             self._linked = anyio.Event()
         self._subscriptions = {subscription: None for subscription in self._subscriptions if subscription.lasting}
@@ -378,6 +377,7 @@ class Connection:
             except RebaserError as error:
                 if link is not None:
                     await link.close()
+                self.problem = error.message
                 log.warning("nats_reconnect_failed", name=self._options.name, reason=error.message)
             else:
                 return link

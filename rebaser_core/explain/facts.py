@@ -25,7 +25,7 @@ class OwnerFacts:
     - `trouble_code`, `trouble` and `trouble_age` are the code, the text and the age of the newest failure that kept the
       server from working on the change set. If there was no recent failure, they are empty or 0.
     - `rtt` is the duration of the last round trip from the server to NATS. `skew` is the time by which the server's
-      clock is ahead of this client's clock.
+      clock is ahead of this client's clock. `lag` is by how much timers of the server's event loop are late.
     """
 
     phase: str | None = None
@@ -43,6 +43,7 @@ class OwnerFacts:
     trouble_age: float = 0.0
     rtt: float = 0.0
     skew: float = 0.0
+    lag: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,8 @@ def _log_readable(facts: ChangeSetFacts) -> Iterator[WaitReason]:
         yield WaitReason(
             "checkpoint_unreadable",
             f"the newest checkpoint cannot be read: {log.checkpoint_problem}",
-            f"if the blob store is down, restore it; `rebaser doctor {where}` shows whether the values can be rebuilt",
+            "if servers have REBASER_BLOBS, set it here, too; if the blob store is down, restore it; "
+            f"`rebaser doctor {where}` shows whether the values can be rebuilt",
         )
 
 

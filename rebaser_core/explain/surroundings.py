@@ -8,6 +8,7 @@ from rebaser_core.explain.reason import WaitReason, age, times
 
 NEARLY_FULL = 95.0  # percentage of its size limit from which a stream is reported as full
 SLOW_TRIP = 0.25  # seconds; a round trip to NATS that takes longer is reported as slow
+BUSY = 0.25  # seconds; an event loop that is late by more than this is reported
 SLOW_ANSWER = 1.0  # seconds; an answer from JetStream that takes longer is reported as slow
 SKEW = 10.0  # seconds; a clock that is off by more than this is reported
 REFUSED = "commit_refused"  # the error code if NATS did not store an owner's commit
@@ -139,7 +140,17 @@ def inherited(facts: ChangeSetFacts) -> Iterator[WaitReason]:
 
 def slow(facts: ChangeSetFacts) -> Iterator[WaitReason]:
     """Yield the reasons that concern all change sets, such as a slow network or a wrong clock."""
-    trips = {server.id: server.about.rtt for server in facts.servers if server.about is not None}
+    busy = {server.id: server.about.lag for server in facts.servers if server.about and server.about.lag > BUSY}
+    for id_, lag in busy.items():
+        yield WaitReason(
+            "server_busy",
+            f"server {id_} is short of processor time: its event loop is late by {age(lag)}",
+            f"give {id_} more CPU, or fewer change sets (REBASER_CONCURRENCY); if other code computes in its event "
+            "loop, the log event loop_blocked shows it",
+            waits=False,
+        )
+    # A busy server also measures long round trips.
+    trips = {server.id: server.about.rtt for server in facts.servers if server.about and server.id not in busy}
     slowest = max(trips, key=lambda id_: trips[id_], default="")
     if trips and trips[slowest] > SLOW_TRIP:
         yield WaitReason(

@@ -37,6 +37,8 @@ async def test_probes_tell_nats_that_is_missing_away_and_back(tmp_path: Path, un
             try:
                 away = await until(port, "/readyz", 503)
                 assert away.body.startswith("nats: no connection for")
+                await server.wait_for("nats_reconnect_failed")
+                assert ": no connection to NATS at" in (await ask(port, "/readyz")).body
                 assert (await ask(port, "/livez")).status == 200
             finally:
                 os.kill(nats.pid, signal.SIGCONT)

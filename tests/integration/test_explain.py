@@ -265,4 +265,4 @@ async def test_a_ping_that_names_nothing_sensible_is_answered_all_the_same(js: J
     about = partial(about_change_set, server._context, server)
     for payload in (b"", b"?", b"[]", b'{"workspace":"ws"}', b'{"workspace":"a.b","changeSet":"c"}', b"[" * 2000):
         assert about(payload) == {}
-    assert about(b'{"workspace":"ws","changeSet":"cs"}')["changeSet"].keys() == {"rtt", "time"}  # type: ignore[attr-defined]
+    assert about(b'{"workspace":"ws","changeSet":"cs"}')["changeSet"].keys() == {"rtt", "time", "lag"}  # type: ignore[attr-defined]

@@ -46,6 +46,9 @@ UNREADY = """max by (job) (
   and on (job, instance) rebaser_nats_connected == 1
 ) > 0"""
 
+ANY_FULL = 'max by (job) (rebaser_stream_full_ratio{stream=~"commits|blobs|tasks|dlq"}) > 0.95'
+BUSY = "histogram_quantile(0.5, sum by (job, instance, le) (rate(rebaser_loop_lag_seconds_bucket[1m]))) > 0.2"
+
 
 def burn(long: str, short: str, factor: float) -> str:
     """Return a condition for requests that are slow `factor` times as often as allowed, in a long and a short window.

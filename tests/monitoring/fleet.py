@@ -30,6 +30,7 @@ _BUSY = {  # counters and histograms that grow in a healthy fleet; all observati
     ("rebaser_append_seconds", ("requests",)),
     ("rebaser_append_seconds", ("dvu",)),
     ("rebaser_dvu_seconds", ("done",)),
+    ("rebaser_loop_lag_seconds", ()),
 }
 
 

@@ -1,8 +1,8 @@
 """Alerts that page somebody, because users are affected or data is in danger."""
 
 from tests.monitoring.alert import (
+    ANY_FULL,
     CONNECTED,
-    LOG_FULL,
     NO_SPARK,
     NOT_CONNECTED,
     READY,
@@ -101,7 +101,7 @@ or absent_over_time(rebaser_ready[1d])""",
         f"""max by (job) (rebaser_oldest_request_age_seconds) > 60
 and on (job) {CONNECTED}
 and on (job) {READY}
-unless on (job) {LOG_FULL}""",
+unless on (job) {ANY_FULL}""",
         "a request has waited for more than a minute",
         "The requests of at least one change set are not decided, and their senders get no answers. Other change "
         "sets may be unaffected.",

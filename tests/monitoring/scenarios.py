@@ -33,6 +33,15 @@ SERVER_A = (("instance", A),)
 ON_A = {"instance": A}
 RARE = fault("rebaser_log_events_total", 0)  # nothing was logged
 
+LATE = [
+    fault("rebaser_loop_lag_seconds_bucket", f"1200+0x{REST}", le=bound, instance=A)
+    for bound in ("0.005", "0.01", "0.02", "0.05", "0.1", "0.2", "0.5")
+]
+SLOW_APPENDS = [
+    fault("rebaser_append_seconds_bucket", f"1200+0x{REST}", kind="requests", le=bound)
+    for bound in ("0.005", "0.01", "0.02", "0.05", "0.1", "0.2", "0.5")
+]
+
 SCENARIOS = {
     "NoServer": Scenario([*gone(A), *gone(B)], [fault("rebaser_ready", 0, instance=A)]),
     "NatsLost": Scenario(
@@ -117,6 +126,11 @@ SCENARIOS = {
         SERVER_A,
     ),
     "LoopBlocked": Scenario([event("loop_blocked", 1, instance=A)], [RARE], SERVER_A),
+    "ServerBusy": Scenario(
+        [*LATE, *SLOW_APPENDS, fault("rebaser_nats_rtt_seconds", 0.4, instance=A)],
+        LATE[:-2],
+        SERVER_A,
+    ),
     "FleetFull": Scenario(
         [fault("rebaser_slots_used", 100)],
         [fault("rebaser_slots_used", 100, instance=A), fault("rebaser_tasks_waiting", 500)],
@@ -137,19 +151,13 @@ SCENARIOS = {
     "SlowNetwork": Scenario(
         [
             fault("rebaser_nats_rtt_seconds", 0.4, instance=A),
-            *(
-                fault("rebaser_append_seconds_bucket", f"1200+0x{REST}", kind="requests", le=bound)
-                for bound in ("0.005", "0.01", "0.02", "0.05", "0.1", "0.2", "0.5")
-            ),
+            *SLOW_APPENDS,
         ],
         [briefly("rebaser_nats_rtt_seconds", 3, 0.001, 1)],
         SERVER_A,
     ),
     "SlowStorage": Scenario(
-        [
-            fault("rebaser_append_seconds_bucket", f"1200+0x{REST}", kind="requests", le=bound)
-            for bound in ("0.005", "0.01", "0.02", "0.05", "0.1", "0.2", "0.5")
-        ],
+        SLOW_APPENDS,
         [
             fault("rebaser_append_seconds_bucket", f"1200+0x{REST}", kind="requests", le=bound)
             for bound in ("0.005", "0.01", "0.02", "0.05", "0.1", "0.2")
@@ -195,5 +203,11 @@ SCENARIOS = {
     ),
     "PullsFail": Scenario([event("branch_pull_failed", 3)], [event("branch_pull_failed", 1)]),
     "GarbageStays": Scenario([event("gc_failed", 1, instance=A)], [RARE]),
-    "NotAllowed": Scenario([event("nats_not_allowed")], [RARE]),
+    "NotAllowed": Scenario(
+        [
+            fault("rebaser_log_events_total", f"2+3x{REST}", event="nats_not_allowed", instance=A),
+            fault("rebaser_log_events_total", f"2+3x{REST}", event="decide_failed", instance=A),
+        ],
+        [RARE],
+    ),
 }

@@ -3,7 +3,7 @@
 They can wait for working hours: nothing is lost, but the problem does not go away by itself.
 """
 
-from tests.monitoring.alert import CONNECTED, LOG_FULL, READY, Alert, event
+from tests.monitoring.alert import BUSY, CONNECTED, LOG_FULL, READY, Alert, event
 
 _FAILURES = event("load_failed", "decide_failed", "consume_failed", "owner_failed", window="2m")
 
@@ -77,7 +77,8 @@ and on (job) {READY}""",
         f"""{_FAILURES}
 - sum by (job) (increase(rebaser_owners_fenced_total{{where="decide"}}[2m])) > 5
 and on (job) {CONNECTED}
-unless on (job) {LOG_FULL}""",
+unless on (job) {LOG_FULL}
+unless on (job) {event("nats_not_allowed", window="2m")} > 0""",
         "owners fail again and again",
         "Servers take a change set and give it back with an error, again and again. Its requests wait.",
         (
@@ -141,6 +142,27 @@ or sum by (job, instance) (increase(rebaser_owners_fenced_total{where="lease"}[1
             "Report the stack as a bug, unless it shows a plug-in of your own.",
             "If the stack differs each time, the machine is too busy.",
         ),
+    ),
+    Alert(
+        "ServerBusy",
+        "ticket",
+        f"""{BUSY}
+unless on (job, instance) {event("loop_blocked", by="job, instance")} > 0""",
+        "{instance} is short of processor time",
+        "Timers of its event loop are typically late by more than 200 ms. All its change sets wait, its answers to "
+        "probes and pings are late, and its measurements of the network and of NATS are too high.",
+        (
+            (
+                "`rebaser_loop_lag_seconds` and `process_cpu_seconds_total` of all servers show whether only this one "
+                "is affected, and whether it uses a whole CPU."
+            ),
+            "`rebaser top` shows the change sets of this server with the most requests.",
+        ),
+        (
+            "If it uses less than one CPU, give it more: another program, or a limit of its container, takes the rest.",
+            "Otherwise, start more servers, or lower `REBASER_CONCURRENCY`.",
+        ),
+        hold=30,
     ),
     Alert(
         "FleetFull",

@@ -3,7 +3,9 @@
 They can wait for working hours: nothing is lost, but the problem does not go away by itself.
 """
 
-from tests.monitoring.alert import Alert
+from tests.monitoring.alert import BUSY, Alert
+
+_APPENDS = 'rate(rebaser_append_seconds_bucket{kind!="checkpoint"}[2m])'
 
 STORAGE = (
     Alert(
@@ -28,7 +30,8 @@ unless max by (job, stream) (rebaser_stream_full_ratio) > 0.95""",
     Alert(
         "SlowNetwork",
         "ticket",
-        "max by (job, instance) (rebaser_nats_rtt_seconds) > 0.25",
+        f"""max by (job, instance) (rebaser_nats_rtt_seconds) > 0.25
+unless on (job, instance) {BUSY}""",
         "round trips from {instance} to NATS are slow",
         "A round trip to NATS takes more than 250 ms. Each commit needs one, so requests take at least as long.",
         (
@@ -44,8 +47,9 @@ unless max by (job, stream) (rebaser_stream_full_ratio) > 0.95""",
     Alert(
         "SlowStorage",
         "ticket",
-        """histogram_quantile(0.9, sum by (job, le) (rate(rebaser_append_seconds_bucket{kind!="checkpoint"}[2m]))) > 0.5
-unless on (job) max by (job) (max_over_time(rebaser_nats_rtt_seconds[3m])) > 0.25""",
+        f"""histogram_quantile(0.9, sum by (job, le) ({_APPENDS})) > 0.5
+unless on (job) max by (job) (max_over_time(rebaser_nats_rtt_seconds[3m])) > 0.25
+unless on (job) {BUSY.replace("1m", "3m")}""",
         "NATS stores commits slowly",
         "One append in ten takes more than 500 ms, though round trips are fast: NATS waits for its disks, or for "
         "its other copies.",

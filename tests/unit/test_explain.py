@@ -99,6 +99,7 @@ CASES: dict[str, ChangeSetFacts] = {
     "conflicts": replace(QUIET, branch=BranchCondition(target="main", conflicts=2)),
     "behind": replace(QUIET, branch=BranchCondition(target="main", behind=True)),
     "inherited_debt": replace(QUIET, log=replace(DONE, covers=5)),
+    "server_busy": owned(QUIET, "active", rtt=2.0, lag=0.5),
     "slow_network": owned(QUIET, "active", rtt=2.0),
     "slow_storage": replace(QUIET, api_seconds=3.0),
     "clock_wrong": replace(QUIET, log=replace(DONE, skew=-3600.0)),

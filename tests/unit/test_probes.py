@@ -59,8 +59,11 @@ def test_excluded_checks_do_not_count() -> None:
 
 
 def test_the_text_names_what_fails_and_the_details_all() -> None:
-    answer = judge("readyz", replace(WELL, nats_away=11.0, trouble="the blob store is away"))
+    away = replace(WELL, nats_away=11.0, trouble="the blob store is away")
+    answer = judge("readyz", away)
     assert answer.text() == "nats: no connection for 11.0 s"
+    refused = judge("readyz", replace(away, nats_problem="NATS refuses the client"))
+    assert refused.text() == "nats: no connection for 11.0 s: NATS refuses the client"
     details: Any = answer.details()
     assert details["ok"] is False
     assert tuple(details["checks"]) == CHECKS

@@ -220,6 +220,8 @@ def test_events_are_counted_even_if_they_are_not_logged(capsys: pytest.CaptureFi
         ("rebaser_log_events_total", "dvu_broken", "error"), ("rebaser_log_events_total", "other", "warning"),
         ("rebaser_requests_dead_total", "poison"), ("rebaser_requests_dead_total", "other"),
         ("rebaser_owners_fenced_total", "decide"), ("rebaser_owners_fenced_total", "dvu"),
+        ("rebaser_log_events_total", "nats_not_allowed", "error"),
+        ("rebaser_log_events_total", "load_failed", "warning"),
     ]  # fmt: skip
     before = [value_of(*one) for one in series]
     log.warning("sweep_failed")
@@ -231,6 +233,7 @@ def test_events_are_counted_even_if_they_are_not_logged(capsys: pytest.CaptureFi
     log.warning("decide_failed", fenced=True)
     log.warning("decide_failed", fenced=False)
     log.warning("dvu_fenced")
+    log.warning("load_failed", code="not_allowed")  # counts as a denial, too, because nothing else logs it
     assert [value_of(*one) - was for one, was in zip(series, before, strict=True)] == [1] * len(series)
     [line] = capsys.readouterr().err.splitlines()
     assert '"dvu_broken"' in line
