@@ -1,6 +1,7 @@
 """The patch of a revert is complete or refused, whatever lies between, before and after the commits of its range."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Self, cast
 
@@ -75,6 +76,17 @@ async def test_a_range_ends_where_it_says_though_the_next_message_lies_behind(mo
         assert await patch_of(monkeypatch, log, Reverts(first, last)) == (BACK_A,)
     assert await refused(monkeypatch, log, Reverts(6, 8)) == "no_such_position"
     assert await patch_of(monkeypatch, log, Reverts(3, 7), newest=9) == (BACK_A,)
+
+
+@pytest.mark.parametrize("kind", [None, Kind.CREATE, Kind.MARK, Kind.REPLAY, Kind.DVU])
+async def test_a_request_must_be_one_that_the_commit_decided_even_if_the_commit_has_no_edits(
+    monkeypatch: pytest.MonkeyPatch, kind: Kind | None
+) -> None:
+    made = replace(rebase(5, 2, requests=(Decision(5, RequestId("r"), Outcome.SUCCESS),)), kind=kind or Kind.MARK)
+    log: dict[int, Commit | None] = {5: None if kind is None else made}
+    assert await refused(monkeypatch, log, Reverts(5, 5, RequestId("other"))) == "no_such_request"
+    if kind is not None:
+        assert await patch_of(monkeypatch, log, Reverts(5, 5, RequestId("r"))) == ()
 
 
 async def test_updates_and_foreign_messages_in_between_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:

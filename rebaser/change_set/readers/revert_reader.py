@@ -93,6 +93,8 @@ async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newe
                         f" {MAX_BYTES // 2**20} MiB together: revert fewer commits at once"
                     )
                     raise UnprocessableError(text, code="too_large")
+            elif sequence <= reverts.last and not _is_decided(commit, reverts):
+                raise _no_such_request(sequence, reverts)
             if sequence >= min(reverts.last, newest):
                 break
     return effect.inverse()
@@ -133,6 +135,16 @@ def _edits(commit: Commit, reverts: Reverts) -> tuple[tuple[Update, ...], tuple[
             replaced = {update.id: update for update in (*before, *delta[:first])}  # later edits override earlier ones
             return tuple([update for update in replaced.values() if type(update) is not Remove]), delta[first:end]
         first = end
-    raise UnprocessableError(
-        f"commit {commit.sequence} did not decide the request {reverts.request!r}", code="no_such_request"
+    raise _no_such_request(commit.sequence, reverts)
+
+
+def _is_decided(commit: Commit | None, reverts: Reverts) -> bool:
+    """Return whether `commit`, which has no edits, decided the request that `reverts` specifies, if any."""
+    decided = () if commit is None else commit.requests
+    return reverts.request is None or any(one.request_id == reverts.request for one in decided)
+
+
+def _no_such_request(sequence: int, reverts: Reverts) -> UnprocessableError:
+    return UnprocessableError(
+        f"commit {sequence} did not decide the request {reverts.request!r}", code="no_such_request"
     )
