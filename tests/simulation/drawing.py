@@ -1,6 +1,7 @@
 """The random requests of simulated clients."""
 
 import random
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from rebaser_client.client import Wait
@@ -212,6 +213,42 @@ def draw_contested(rng: random.Random, operations: list[Operation], keys: list[C
                 operation.key = ChangeSetKey("w", rng.choice((branch, target if target != main else branch)))
             case "reopen":
                 operation.marking = Marking(status=BranchStatus.OPEN)
+
+
+def draw_overtaken(rng: random.Random, operations: list[Operation]) -> None:
+    """Change requests of `draw_contested`, so that a branch is edited twice and applied as of the first of these edits.
+
+    Then the branch has edited an id again after the position that its target took. First, a rebase settles conflicts.
+    """
+    parents: dict[str, str] = {}
+    for operation in operations:
+        if operation.create is not None:
+            parents[operation.key.change_set] = operation.create.parent or ""
+    left: list[Callable[[Operation], None]] = []
+    for operation in operations:
+        if not left and parents and rng.random() < 0.4:
+            left = list(_overtaking(rng, *rng.choice(list(parents.items()))))
+        if left and operation.create is None:
+            _ask_for_action(operation)
+            operation.apply = operation.rebase = operation.marking = None
+            operation.pause, operation.of_old = 0.0, False
+            left.pop(0)(operation)
+
+
+def _overtaking(rng: random.Random, branch: str, target: str) -> Iterator[Callable[[Operation], None]]:
+    """Yield what turns operations into a rebase of `branch`, two edits of it, and an apply as of the first of them."""
+
+    def rebase(operation: Operation) -> None:
+        operation.key, operation.rebase = ChangeSetKey("w", branch), Rebase(strategy=Strategy.OURS)
+
+    def edit(operation: Operation) -> None:
+        operation.key, operation.updates = ChangeSetKey("w", branch), (Set("v0", rng.randint(1, 9)),)
+
+    def apply(operation: Operation) -> None:
+        operation.key, operation.of_old, operation.pick = ChangeSetKey("w", target), True, -2
+        operation.apply = Apply(branch, allow_stale=True, keep=rng.random() < 0.5)
+
+    yield from (rebase, edit, edit, apply)
 
 
 def _disputed(rng: random.Random) -> Update:

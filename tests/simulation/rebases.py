@@ -70,14 +70,15 @@ def wrong_replay(
     if action.onto is not None and (old.target[0] != name or not old.closed):
         return f"the target of {old.key}, which is {old.status}, is {old.target[0]}, not {name}", []
     applied = [] if action.onto else applied_behind(history, target, reached)
-    if applied and applied[-1][0] <= target.purged and commit.status is None:
-        applied = []  # the owner could not see the commit that applied it, because it was purged
-    done = bool(applied) and not applied[-1][3] and history.own <= applied[-1][2]
+    # The commit that applied the branch may have been purged before the owner could see it.
+    unseen = bool(applied) and applied[-1][0] <= target.purged and commit.status is None
+    done = bool(applied) and not unseen and not applied[-1][3] and history.own <= applied[-1][2]
     if commit.status is not (BranchStatus.APPLIED if done else None):
         return f"its status becomes {commit.status}, own {history.own}, applied {applied[-1:]}", []
     wrong, edits = "", list[Update]()
     taken: list[Update] = sorted(map(as_null, commit.delta), key=lambda update: update.id)  # type: ignore[arg-type] # no results
-    for agreed in _agreed(history, applied[-1][2] if applied else 0):
+    possible = _agreed(history, applied[-1][2] if applied else 0)
+    for agreed in [*possible, {}] if unseen else possible:
         stood = old.book.as_of[base]
         edits, disputed = _compared(history, stood, target.book.as_of[reached], found.strategy, agreed)
         told = {update.id: repr(None if isinstance(update, Remove) else as_null(update)) for update in found.conflicts}

@@ -19,6 +19,7 @@ from tests.simulation.drawing import (
     draw_forks,
     draw_history,
     draw_operations,
+    draw_overtaken,
     draw_rebases,
     draw_statuses,
 )
@@ -47,6 +48,7 @@ APPLY_SHARE = 0.8  # share of the worlds with branches whose clients also apply 
 REBASE_SHARE = 0.6  # share of the worlds with applies whose clients also rebase branches
 # Share of the worlds in which branches that follow their targets edit the same values as the targets.
 CONTESTED_SHARE = 0.12
+OVERTAKEN_SHARE = 0.06  # as before; branches also edit an id again after the position that is applied
 STATUS_SHARE = 0.4  # share of the worlds with branches whose clients also close change sets
 UPDATED_WITHIN = 30.0  # virtual seconds within which an update must be done that became due because of a late pull
 REST = 120.0  # virtual seconds within which all work has to be done
@@ -105,7 +107,9 @@ class Story:
         self._forks = random.Random(f"forks {world.seed}").random() < FORK_SHARE
         self._applies = random.Random(f"applies {world.seed}").random() < APPLY_SHARE
         self._rebases = random.Random(f"rebases {world.seed}").random() < REBASE_SHARE
-        self._contested = random.Random(f"contested {world.seed}").random() < CONTESTED_SHARE
+        contested = random.Random(f"contested {world.seed}").random()
+        self._contested = contested < CONTESTED_SHARE + OVERTAKEN_SHARE
+        self._overtaken = self._contested and contested >= CONTESTED_SHARE
         if self._contested:
             self._setup.history_for = random.Random(f"contested history {world.seed}").choice((0.5, 3.0, 86_400.0))
             world.checker.history_for_ms = int(self._setup.history_for * 1000)
@@ -182,6 +186,8 @@ class Story:
             for lane in lanes if self._contested else ():
                 rng_of_lane = random.Random(f"contested {name} {lane[0].id} {world.seed}")
                 draw_contested(rng_of_lane, lane, setup.keys, setup.quiescent_period)
+                if self._overtaken:
+                    draw_overtaken(random.Random(f"overtaken {name} {lane[0].id} {world.seed}"), lane)
             stubborn = setup.mode is not Mode.HARSH or rng.random() < 0.5
             world.add_client(
                 Programme(name, lanes, stubborn, once, rng, world.check_answer, world.refused, world.trace)

@@ -94,7 +94,7 @@ BUGS = (
     bug(
         "what a branch applied conflicts with itself",
         "gentle",
-        0,  # not among the first 900
+        102,
         REPLAY,
         "branch, strategy, agreed = self._branch, self._strategy, id_ in self._theirs.agreed",
         "branch, strategy, agreed = self._branch, self._strategy, False",
