@@ -4,6 +4,7 @@ uses. Also the order of the tests and their limits of time."""
 import functools
 import inspect
 import os
+import random
 import secrets
 import signal
 import socket
@@ -13,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 # A run starts some hundred processes. If Python may not write bytecode next to the sources, each process would compile
 # all modules that it imports, which takes seconds. So this process and its children write bytecode to a separate
@@ -45,7 +47,7 @@ REGISTRY.build()
 # A busy machine is not a defect, so no example has a deadline and no strategy counts as too slow. Each run makes new
 # examples, so that many short runs find as much as a long run.
 settings.register_profile("long", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("short", settings.get_profile("long"), max_examples=35)
+settings.register_profile("short", settings.get_profile("long"), max_examples=25)
 
 # Functions that may read and write files on the event loop, because the files are small. They run when a server starts,
 # in workers (whose code tests run on the loop), and when nats-py reads credentials for a connection.
@@ -81,6 +83,9 @@ LONGEST = (
 COMPILE = (
     "from rebaser.dvu.compiled import loader; from rebaser.dvu.planning import warm_up; loader.load(); warm_up.warm()"
 )
+
+# Each whole run draws one half of the benchmarks, by file, because their short forms only show that they still work.
+HALF = random.SystemRandom().randrange(2)
 
 IN_TIME = 0.8  # share of a test's timeout; the rest is for its fixtures
 
@@ -137,6 +142,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Scheduling(config, log) if config.option.dist == "loadfile" else None
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell each process of a whole run which half of the benchmarks is drawn."""
+    if node.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        node.workerinput["benchmarks"] = HALF
+
+
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("long" if config.getoption("--long") else "short")
 
@@ -145,6 +157,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):  # In a worker of pytest-xdist, files are distributed in this order.
         items.sort(key=lambda item: next((at for at, one in enumerate(LONGEST) if item.nodeid.startswith(one)), 99))
     if not config.getoption("--long"):
+        half = getattr(config, "workerinput", {}).get("benchmarks")
+        other = pytest.mark.skip(reason="benchmark: each whole run draws half of them")
+        for item in items if half is not None else ():
+            if "bench" in item.keywords and crc32(item.path.name.encode()) % 2 != half:
+                item.add_marker(other)
         skip = pytest.mark.skip(reason="long: pass --long to run it")
         for item in items:
             if "long" in item.keywords:
