@@ -321,7 +321,8 @@ class Processor:
             )
             return True
         headers, payload = reply(message.headers, self._key, decision, commit)
-        if (spans := self._commits.spans) is not None and spans.batch is not None:
+        spans = self._commits.spans
+        if spans is not None and spans.batch is not None and message.stream_sequence in spans.batch.spans:
             headers |= spans.headers_after(message)
         try:
             return self._context.connection.publish_soon(inbox, payload, headers)

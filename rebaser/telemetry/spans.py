@@ -6,7 +6,7 @@ records nothing, because its requests are decided again, by this owner or the ne
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 
@@ -214,9 +214,8 @@ class _Batch:
 
     def causes(self) -> list[Span]:
         """Return the spans of the requests that the commit decides."""
-        if not self.spans:
-            return []
-        return [span for one in self._decided if (span := self.spans.get(one.sequence)) is not None]
+        decided = {decision.sequence for decision in self._decided} if self.spans else set()
+        return [span for sequence, span in self.spans.items() if sequence in decided]
 
     def record(self, commit: int) -> list[tuple[int, str]]:
         """Record the spans, and return what `ChangeSetSpans.answered` returns. Begin a trace for each request that was
@@ -225,7 +224,12 @@ class _Batch:
         recorded: list[tuple[int, str]] = []
         if append is not None:
             append.record()
-        for message, (decision, earlier) in zip(self._messages, self._answers, strict=False):
+        answered: Iterable[tuple[Message, tuple[Decision, int | None]]] = zip(
+            self._messages, self._answers, strict=False
+        )
+        if now - self._messages[0].timestamp_ns <= self._maker.slower_than:  # it is the oldest, so none was slow
+            answered = ((message, answer) for message, answer in answered if message.stream_sequence in self.spans)
+        for message, (decision, earlier) in answered:
             span = self.spans.get(message.stream_sequence)
             if span is None:
                 if not self._maker.request_was_slow(now, now - message.timestamp_ns):
