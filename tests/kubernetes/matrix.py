@@ -81,6 +81,22 @@ CONSOLE: Values = {
     }
 }
 CONSOLE_URL: Values = {"console": {"secrets": {"nats_url": {"name": "nats", "key": "reader-url"}}, "actions": True}}
+INGRESS: Values = {"networkPolicy": {"console": [{"podSelector": {"matchLabels": {"app": "ingress"}}}]}}
+TOKEN: Values = {
+    **INGRESS,
+    "console": {
+        "hosts": ["console.example.com"],
+        "hideValues": True,
+        "auth": {"type": "token", "token": {"name": "console", "key": "token"}},
+    },
+}
+PROXY: Values = {
+    **INGRESS,
+    "console": {
+        "hosts": ["console.example.com", "rebaser.example.com:8443"],
+        "auth": {"type": "proxy", "trustProxy": ["10.0.3.0/24", "fd00::/8"], "userHeader": "X-User"},
+    },
+}
 
 MATRIX: dict[str, tuple[Values, ...]] = {
     "least": (),
@@ -99,6 +115,8 @@ MATRIX: dict[str, tuple[Values, ...]] = {
     "closed": (CLOSED,),
     "spark, placed": (SPARK, PLACED, {"sparkConnect": {"nodeSelector": {"disk": "fast"}, "image": {"tag": "7"}}}),
     "console": (CONSOLE,),
+    "console, token": (CONSOLE, TOKEN),
+    "console, proxy": (CONSOLE, CONSOLE_URL, PROXY),
     "console, secret": (CONSOLE, SECRET, CONSOLE_URL),
     "everything": (MONITORED, SCALED, SPARK, BUCKET, SECRET, PLACED, TUNED, CONSOLE, CONSOLE_URL),
 }

@@ -119,7 +119,15 @@ def schema() -> str:
         console=closed(
             enabled=FLAG,
             actions=FLAG,
+            hideValues=FLAG,
             port=OPEN_PORT,
+            auth=closed(
+                type={"enum": ["none", "token", "proxy"]},
+                token={"anyOf": [KEY, {"type": "object", "maxProperties": 0}]},
+                trustProxy=listed({"type": "string", "pattern": r"^[0-9a-fA-F.:]+/[0-9]+$"}),
+                userHeader={"type": "string", "pattern": "^[A-Za-z0-9-]+$"},
+            ),
+            hosts=listed({"type": "string", "pattern": r"^[A-Za-z0-9.-]+(:[0-9]+)?$"}),
             settings=closed(**{name: of_server["properties"][name] for name in OF_CONSOLE}),
             secrets=keys(SECRETS),
             secretFiles=keys(FILES),
@@ -132,6 +140,7 @@ def schema() -> str:
             monitoring=listed(ANY),
             nats=closed(ports={**listed(PORT), "minItems": 1}, to=listed(ANY)),
             spark=listed(ANY),
+            console=listed(ANY),
             egress=listed(ANY),
         ),
         autoscaling=closed(

@@ -15,12 +15,15 @@ from tests.kubernetes.matrix import (
     BUCKET,
     CONSOLE,
     CONSOLE_URL,
+    INGRESS,
     MATRIX,
     MONITORED,
     PLACED,
+    PROXY,
     SCALED,
     SECRET,
     SPARK,
+    TOKEN,
 )
 
 VERSIONS = ("1.30", "1.34", "1.37")
@@ -329,3 +332,28 @@ def test_the_console_has_credentials_of_its_own_and_can_be_reached_only_through_
     assert render(CONSOLE, CONSOLE_URL).container(name)["args"][-1] == "--actions"
     names = [one["name"] for one in render(CONSOLE, CONSOLE_URL).container(name)["env"]]
     assert len(set(names)) == len(names)
+
+
+def test_a_console_with_a_login_is_reached_through_its_service_by_its_ingress_only() -> None:
+    name = f"{NAME}-console"
+    rendered = render(CONSOLE, TOKEN)
+    container = rendered.container(name)
+    assert container["args"] == [
+        *("console", "--http", "0.0.0.0:8420", "--auth", "token", "--token-file", "/etc/rebaser/console_token/token"),
+        *("--allow-host", "console.example.com", "--hide-values"),
+    ]
+    assert {"name": "http", "containerPort": 8420} in container["ports"]
+    [mount] = [one for one in container["volumeMounts"] if one["mountPath"] == "/etc/rebaser/console_token"]
+    volumes = rendered.get("Deployment", name)["spec"]["template"]["spec"]["volumes"]
+    [volume] = [one for one in volumes if one["name"] == mount["name"]]
+    assert (volume["secret"]["secretName"], volume["secret"]["items"]) == (
+        "console", [{"key": "token", "path": "token"}]
+    )  # fmt: skip
+    assert rendered.get("Service", name)["spec"]["ports"][0]["port"] == 8420
+    [rule] = rendered.get("NetworkPolicy", name)["spec"]["ingress"]
+    assert (rule["from"], rule["ports"]) == (INGRESS["networkPolicy"]["console"], [{"port": "http"}])
+    arguments = render(CONSOLE, CONSOLE_URL, PROXY).container(name)["args"]
+    assert arguments[3:] == [
+        *("--auth", "proxy", "--trust-proxy", "10.0.3.0/24", "--trust-proxy", "fd00::/8", "--user-header", "X-User"),
+        *("--allow-host", "console.example.com", "--allow-host", "rebaser.example.com:8443", "--actions"),
+    ]

@@ -11,8 +11,8 @@ from anyio import to_thread
 
 from rebaser.embedded.nats import embedded_nats
 from rebaser_client import RebaserClient, Set, Success
-from tests.kubernetes.chart import NAME, Rendered, render
-from tests.kubernetes.matrix import MONITORED, SCALED, SPARK
+from tests.kubernetes.chart import NAME, Rendered, Values, render
+from tests.kubernetes.matrix import MONITORED, PROXY, SCALED, SPARK
 from tests.kubernetes.pod import Pod, image_line, needs_namespaces, running
 from tests.support.fleet import NO_SPARK
 
@@ -103,16 +103,18 @@ async def test_a_pod_can_write_only_to_its_empty_folders(unused_port: int, tmp_p
     ]  # fmt: skip
 
 
-async def test_the_pod_of_the_console_runs(unused_port: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("layer", "status"), [({}, b"200"), (PROXY, b"403")], ids=["open", "proxy"])
+async def test_the_pod_of_the_console_runs(unused_port: int, tmp_path: Path, layer: Values, status: bytes) -> None:
+    """With a login, its probes pass without one, and its pages do not open."""
     async with embedded_nats(tmp_path / "nats") as nats:
-        values = ({"settings": {"nats_url": nats.url}, "console": {"enabled": True, "port": unused_port}},)
+        values = (layer, {"settings": {"nats_url": nats.url}, "console": {"enabled": True, "port": unused_port}})
         chart = await to_thread.run_sync(lambda: render(*values))
         async with running(chart, tmp_path, f"{NAME}-console") as pod:
             await pod.started()
             assert await pod.passes("liveness")
             async with await anyio.connect_tcp("127.0.0.1", unused_port) as stream:
                 await stream.send(f"GET / HTTP/1.1\r\nhost: localhost:{unused_port}\r\n\r\n".encode())
-                assert (await stream.receive()).startswith(b"HTTP/1.1 200 ")
+                assert (await stream.receive()).startswith(b"HTTP/1.1 " + status)
             assert await pod.process.terminate() == 0
 
 

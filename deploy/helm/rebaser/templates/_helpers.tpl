@@ -182,6 +182,22 @@ priorityClassName: {{ . }}
 {{- if and $values.console.enabled (not (or $values.settings.nats_url $values.console.settings.nats_url $values.console.secrets.nats_url)) }}
 {{- fail "the console needs an address of NATS: set console.settings.nats_url, or console.secrets.nats_url" }}
 {{- end }}
+{{- $auth := $values.console.auth }}
+{{- if ne (eq $auth.type "token") (not (empty $auth.token)) }}
+{{- fail "console.auth.type token and console.auth.token, the Secret that contains the token, need each other" }}
+{{- end }}
+{{- if ne (eq $auth.type "proxy") (not (empty $auth.trustProxy)) }}
+{{- fail "console.auth.type proxy and console.auth.trustProxy, the addresses of the proxy, need each other" }}
+{{- end }}
+{{- if ne (eq $auth.type "none") (empty $values.console.hosts) }}
+{{- fail "a console with a login needs console.hosts, the names under which browsers reach it; without a login, it has none" }}
+{{- end }}
+{{- if and $values.networkPolicy.enabled (ne $auth.type "none") (not $values.networkPolicy.console) }}
+{{- fail "the NetworkPolicy does not let anybody reach the console: add its ingress or proxy to networkPolicy.console" }}
+{{- end }}
+{{- if and $values.console.hideValues $values.console.actions }}
+{{- fail "console.hideValues excludes console.actions: who may define a formula can find out each value" }}
+{{- end }}
 {{- if and $values.autoscaling.enabled (lt $values.autoscaling.maxReplicas $values.autoscaling.minReplicas) }}
 {{- fail "autoscaling.maxReplicas is lower than autoscaling.minReplicas" }}
 {{- end }}
