@@ -90,7 +90,7 @@ BUGS = (
     bug(
         "an apply overwrites what the branch has not seen",
         "gentle",
-        150,
+        10,
         "rebaser_core.branches.merge",
         "            if same_definition(ours, entry.base):\n",
         "            if True:\n",
