@@ -1,6 +1,7 @@
 """The change sets that the console has loaded: how ids with a prefix are found, when a state is loaded again, and how
 many are kept."""
 
+from array import array
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,10 +11,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rebaser.console.api.values import _search, search_ids
+from rebaser.console.api.values import STATES, _group, _search, matching_ids, search_ids
 from rebaser.console.reading import states
+from rebaser.console.reading.kept import Kept
 from rebaser.console.reading.states import BrowsedState, StateCache, span, start_after
-from rebaser_client import RebaserClient, Set, UnprocessableError
+from rebaser_client import Derive, RebaserClient, Set, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.state.change_set import ChangeSetState
 
@@ -61,6 +63,39 @@ def test_a_search_finds_what_looking_at_each_id_would(ids: list[str], words: str
         patch.setattr(states, "CHUNK", 3)
         loaded = BrowsedState(state_of(ids))
         assert _search(loaded, words=words) == search_ids(sorted(ids), words)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("few", [0, 10**6])
+@pytest.mark.parametrize("state", STATES)
+async def test_what_is_kept_of_a_search_are_places_and_no_ids(
+    state: str, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids would stay in memory, uncounted, after their state was replaced."""
+    monkeypatch.setattr(states, "FEW", few)
+    loaded = BrowsedState(state_of([f"{letter}/{number}" for letter in "ab" for number in range(50)]))
+    for number in range(0, 50, 3):
+        loaded.state.cells.apply(Derive(f"b/{number}", "sum", {"values": ["a/1"]}), 2)
+    kept = Kept()
+    console = cast("Any", SimpleNamespace(kept=kept))
+
+    async def found(words: str, prefix: str) -> list[str]:
+        return list(await matching_ids(console, loaded, words=words, state=state, prefix=prefix))
+
+    whole = await found("", "")
+    assert whole == [id_ for id_ in loaded.ids if id_ in set(_group(loaded, state=state))]
+    assert bool(whole) == (state in ("all", "derived", "set"))
+    for words in ("1", "*2", ""):
+        for prefix in ("", "b/", "b/1", "c"):
+            expected = [id_ for id_ in search_ids(whole, words) if id_.startswith(prefix)]
+            for _ in range(2):
+                assert await found(words, prefix) == expected
+    entries = [entry for entry, _, _ in kept._entries.values()]
+    assert entries
+    assert all(type(entry) is array for entry in entries)
+    assert kept.bytes >= sum(entry.itemsize * len(entry) for entry in entries)
+    changed = BrowsedState(state_of(["1"]))
+    assert list(await matching_ids(console, changed, words="1", state="all", prefix="")) == ["1"]
 
 
 class Installation:

@@ -51,7 +51,7 @@ async def read_values(console: Console, given: Given) -> Document:
     key, words = given.key, given.text("q", most=MAX_ID)
     state, prefix = given.choice("state", STATES), given.text("prefix", most=MAX_ID)
     loaded = await console.states.get(await console.client(), key)
-    ids = await matching_ids(console, key, loaded, words=words, state=state, prefix=prefix)
+    ids = await matching_ids(console, loaded, words=words, state=state, prefix=prefix)
     name = f"{key.workspace}-{key.change_set}-{loaded.state.last}.jsonl"
     return Document(name, "application/jsonl", definitions(loaded, ids))
 

@@ -1,16 +1,16 @@
 """`/change-sets/…/values`: a level of the tree of ids, or a list of those that match. `/value`: one value."""
 
-from collections.abc import Iterator
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from rebaser.console.access.hiding import told_start
-from rebaser.console.reading.states import BrowsedState, span, start_after
+from rebaser.console.reading.states import BrowsedState, PickedIds, span, start_after
 from rebaser.console.resources import PAGE, Answer, Console, Given, Resource
 from rebaser.console.shapes import blame_object, definition_object, definition_text, fault_object, full_text, short_text
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.explain.values import ValueExplanation, explain_value
-from rebaser_core.ids import ChangeSetKey
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.state.patterns.globs import matcher
 from rebaser_core.values import State
@@ -27,7 +27,7 @@ async def read(console: Console, given: Given) -> Answer:
     limit = given.number("limit", PAGE, least=1, most=500)
     loaded = await console.states.get(await console.client(), given.key)
     if words or state != "all":
-        ids = await matching_ids(console, given.key, loaded, words=words, state=state, prefix=prefix)
+        ids = await matching_ids(console, loaded, words=words, state=state, prefix=prefix)
         found = await loaded.read(partial(_list, ids=ids, after=after, limit=limit))
     else:
         found = await loaded.read(partial(_level, prefix=prefix, after=after, limit=limit))
@@ -69,32 +69,32 @@ def _within(ids: list[str], prefix: str) -> int:
     return high - low
 
 
-async def matching_ids(
-    console: Console, key: ChangeSetKey, loaded: BrowsedState, *, words: str, state: str, prefix: str
-) -> list[str]:
+async def matching_ids(console: Console, loaded: BrowsedState, *, words: str, state: str, prefix: str) -> Sequence[str]:
     """Return the ids that begin with `prefix`, match `words`, and have this state, in order. Pages of one search, and
-    viewers who look at the same, share them."""
-    about = ("ids", key, loaded.state.last, state)
+    viewers who look at the same, share them.
 
-    async def group() -> list[str]:
-        return await loaded.read(partial(_group, state=state))
+    What is kept for them are places in `loaded.ids`: ids would stay in memory after the state was replaced, although
+    nobody counted them.
+    """
+    about = ("ids", loaded.number, state)
 
-    async def of_state() -> list[str]:
-        return await console.kept.get((*about, ""), group, _ids_bytes) if state in GROUPED else await group()
+    async def kept(words: str, find: Callable[[BrowsedState], Sequence[str]]) -> Sequence[str]:
+        async def compute() -> "array[int]":
+            return await loaded.read(lambda state: state.places(find(state)))
 
-    async def search() -> list[str]:
-        if state == "all":
-            return await loaded.read(partial(_search, words=words))
-        ids = await of_state()
-        return await loaded.read(lambda _: search_ids(ids, words))
+        return PickedIds(loaded.ids, await console.kept.get((*about, words), compute, _bytes))
 
-    found = await console.kept.get((*about, words), search, _ids_bytes) if words else await of_state()
+    found = await kept("", partial(_group, state=state)) if state in GROUPED else _group(loaded, state=state)
+    if words:
+        base = found
+        searched = partial(_search, words=words) if state == "all" else lambda _: search_ids(base, words)
+        found = await kept(words, searched)
     low, high = span(found, prefix)
     return found[low:high] if prefix else found
 
 
-def _ids_bytes(ids: list[str]) -> int:
-    return 200 + 8 * len(ids)  # the ids themselves belong to the state
+def _bytes(places: "array[int]") -> int:
+    return 200 + places.itemsize * len(places)
 
 
 def _group(loaded: BrowsedState, *, state: str) -> list[str]:
@@ -114,14 +114,14 @@ def _group(loaded: BrowsedState, *, state: str) -> list[str]:
     return [id_ for id_ in ids if id_ not in derived and id_ not in unset]
 
 
-def _search(loaded: BrowsedState, *, words: str) -> list[str]:
+def _search(loaded: BrowsedState, *, words: str) -> Sequence[str]:
     """Return the ids that match, in order."""
     parts = words.split("*") if "*" in words else words.split()
     sure = [part.lower() for part in parts if part and "Σ" not in part]  # its lower case depends on what follows
     return search_ids(loaded.candidates(sure), words)
 
 
-def search_ids(ids: list[str], words: str) -> list[str]:
+def search_ids(ids: Sequence[str], words: str) -> Sequence[str]:
     """Return those of `ids` that match: a pattern if `words` has a star, otherwise parts that the id has to contain.
 
     A call of a function for each id would take longer than the search itself. The loops here are Python's, so that
@@ -135,7 +135,7 @@ def search_ids(ids: list[str], words: str) -> list[str]:
     return ids
 
 
-def _list(loaded: BrowsedState, *, ids: list[str], after: str, limit: int) -> Answer:
+def _list(loaded: BrowsedState, *, ids: Sequence[str], after: str, limit: int) -> Answer:
     """Return a page of `ids`."""
     place = start_after(ids, after, 0)
     page = ids[place : place + limit]

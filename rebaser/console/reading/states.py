@@ -6,11 +6,13 @@ together take at most `ROOM`, except for the newest one. At most `LOADS` states 
 """
 
 import time
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
-from typing import TypeVar
+from itertools import count
+from typing import TypeVar, overload
 from weakref import WeakValueDictionary
 
 import anyio
@@ -28,13 +30,43 @@ REST = 4  # times the duration of a load, during which a change set is not loade
 SLICE = 50_000  # ids that are sorted at once; more would hold up the event loop
 CHUNK = 200  # neighbours in the order of ids, whose ids are searched as one text
 LAST = "\U0010ffff"  # has no next character; no id contains it, since it is not printable
+FEW = 10  # times as many ids as are looked up one by one
 T = TypeVar("T")
+_numbers = count()
+
+
+class PickedIds(Sequence[str]):
+    """Some of the sorted `ids` of a state: those at `places`, which are in order. Whoever keeps only the places does
+    not hold the ids in memory when the state is no longer needed."""
+
+    def __init__(self, ids: Sequence[str], places: "array[int]") -> None:
+        self._ids = ids
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> "PickedIds": ...
+
+    def __getitem__(self, at: int | slice) -> "str | PickedIds":
+        if isinstance(at, slice):
+            return PickedIds(self._ids, self._places[at])
+        return self._ids[self._places[at]]
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self._ids.__getitem__, self._places)
 
 
 class BrowsedState:
-    """A state with its ids in order, those in error and those that are stale among them."""
+    """A state with its ids in order, those in error and those that are stale among them. `number` is another one for
+    each loaded state."""
 
     def __init__(self, state: ChangeSetState) -> None:
+        self.number = next(_numbers)
         self.state = state
         self.stale_set = state.stale()
         self.ids = _sorted(state.cells)
@@ -56,6 +88,23 @@ class BrowsedState:
         for number, chunk in enumerate(self._chunks):
             if all(part in chunk for part in parts):
                 found += self.ids[number * CHUNK : (number + 1) * CHUNK]
+        return found
+
+    def places(self, some: Sequence[str]) -> "array[int]":
+        """Return the places in `ids` of some of them, which are in order, too."""
+        found = array("I")
+        if len(some) * FEW > len(self.ids):
+            rest = iter(some)
+            wanted = next(rest, None)
+            for place, id_ in enumerate(self.ids):
+                if id_ == wanted:
+                    found.append(place)
+                    wanted = next(rest, None)
+            return found
+        place = 0
+        for id_ in some:
+            place = bisect_left(self.ids, id_, place)
+            found.append(place)
         return found
 
     async def read(self, reader: Callable[["BrowsedState"], T]) -> T:
