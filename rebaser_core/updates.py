@@ -241,12 +241,32 @@ def check_updates(updates: Iterable[Update], limits: Limits = DEFAULT_LIMITS) ->
         not isinstance(updates, Iterable) or isinstance(updates, (str, bytes, Mapping))
     ):
         raise _invalid(f"updates must be an iterable of Set, Derive, Unset and Remove, not {_named(updates)}")
+    quick = _check_sets(updates, limits) if isinstance(updates, (list, tuple)) else None
+    if quick is not None:
+        return quick
     raw = []
     for position, update in enumerate(updates):
         if not isinstance(update, _UPDATES):
             raise _invalid(f"update {position} is {_named(update)}; make it with Set, Derive, Unset or Remove")
         raw.append(update.to_wire())
     return parse_updates(raw, limits)
+
+
+def _check_sets(updates: Sequence[object], limits: Limits) -> tuple[Update, ...] | None:
+    """Return the same as `check_updates` if all of `updates` are valid and of the type `Set`, otherwise None."""
+    if len(updates) > limits.max_updates:
+        return None
+    checked: list[Update] = []
+    try:
+        for one in updates:
+            if type(one) is not Set:
+                return None
+            value = check_json(one.value, limits)
+            checked.append(one if value is one.value else Set(one.id, value))
+            check_id(one.id, limits)
+    except UnprocessableError:
+        return None  # the error needs the position of the update
+    return tuple(checked)
 
 
 def _named(value: object) -> str:

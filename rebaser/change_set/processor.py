@@ -203,7 +203,9 @@ class Processor:
             for number, request in enumerate(requests):
                 if request.expect_at is not None and len(request.patch or request.updates) > thresholds.now.fold_step:
                     requests[number] = await with_moved(state, request)
-            decided = await self._with_result(decide(state, self.applied, requests))
+            decided = decide(state, self.applied, requests)
+            if decided.decisions and decided.decisions[0].conflicts:
+                decided = await self._with_result(decided)
             if commits.spans is not None:
                 commits.spans.decided(messages, decided)
             sequence = state.last

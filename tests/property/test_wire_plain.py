@@ -1,5 +1,7 @@
 """A plain message is written with the bytes that cbor2 writes for its wire map; other messages are not plain."""
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +14,12 @@ from rebaser_core.encoding import cbor_writer
 from rebaser_core.encoding.envelope import CBOR, MESSAGE_VERSION, MessageType, dumps
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId
+from rebaser_core.limits import Limits
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesResponse, Success, encode
 from rebaser_core.messages.commit import COMMIT
 from rebaser_core.messages.request import REQUEST
 from rebaser_core.messages.response import RESPONSE
-from rebaser_core.updates import Set
+from rebaser_core.updates import Set, check_updates, parse_updates
 from tests.wire import strategies as wire
 
 # Around each size at which the head of a number or of a text becomes longer, and around all numbers that are allowed.
@@ -117,3 +120,22 @@ def test_usual_messages_are_plain(kind: MessageType[Any], message: Any) -> None:
 def test_what_cannot_be_encoded_is_refused(edit: Set) -> None:
     with pytest.raises(UnprocessableError, match="cannot be encoded"):
         encode(EnqueueUpdatesRequest(RequestId("r"), "w", "c", (edit,)))
+
+
+odd = st.sampled_from(["", "a" * 513, "no\x07", 7, None, (1, 2), {1: 2}, math.inf, 2**63, "\ud800", [[[(3,)]]], b""])
+
+
+@given(st.lists(st.builds(Set, st.just("a") | odd, wire.json_values | odd), max_size=3))
+def test_sets_are_checked_like_their_wire_maps(edits: list[Set]) -> None:
+    limits = Limits(max_updates=2)
+    assert outcome(lambda: check_updates(edits, limits)) == outcome(
+        lambda: parse_updates([edit.to_wire() for edit in edits], limits)
+    )
+
+
+def outcome(check: Callable[[], object]) -> str:
+    """Return the text of what `check` returns or raises, which tells 1 from 1.0 and from true."""
+    try:
+        return repr(check())
+    except UnprocessableError as error:
+        return f"{error.code}: {error.message}"

@@ -179,7 +179,7 @@ class CommitLog:
         if not self.history:
             return None
         edit_of, step = self.state.cells.edit_of, thresholds.now.overlay_merge_step
-        ids = list({edit.id: None for edit in delta})
+        ids = [delta[0].id] if len(delta) == 1 else list({edit.id: None for edit in delta})
         replaced = [edit for id_ in ids[:step] if (edit := edit_of(id_)) is not None]
         for start in range(step, len(ids), step):
             await cooperate()

@@ -4,7 +4,8 @@ requests.
 Invariant: `read_decision` returns a decision equal to the one that `write_decision` wrote.
 """
 
-from base64 import b64decode, b64encode
+from base64 import b64decode
+from binascii import b2a_base64
 from collections.abc import Sequence
 from typing import Any
 
@@ -75,9 +76,10 @@ def write_decision(decision: Decision) -> list[Any]:
 def write_digests(decisions: Sequence[Decision]) -> str:
     """Return the digests of the requests in `decisions` as Base64 text. The text is empty if no decision has a
     digest."""
-    if not any(decision.digest for decision in decisions):
+    digests = [decision.digest for decision in decisions]
+    if not any(digests):
         return ""
-    return b64encode(b"".join([decision.digest or _NO_DIGEST for decision in decisions])).decode()
+    return b2a_base64(b"".join([digest or _NO_DIGEST for digest in digests]), newline=False).decode()
 
 
 def add_digests(decisions: Sequence[Decision], text: str | None) -> None:
