@@ -33,6 +33,7 @@ from rebaser_core.errors import ConfigError, DvuError
 
 _JAVA = 17
 _VERSION = re.compile(r'version "(\d+)')
+_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # exit codes
 _START_SECONDS = 90.0
 _STOP_SECONDS = 5.0
 _SOCKET_FOLDER_BYTES = 60
@@ -171,8 +172,10 @@ class Jvm:
             self.url = f"sc://localhost:{_start_server(gateway_info)}/;token={token}"
             client.join()
         except Exception as error:  # noqa: BLE001 - PySpark, Py4J and the system raise different types of errors
+            killed = not self._stopped and self._process.poll() in _KILLED
             self.kill()
-            raise DvuError(f"the embedded Spark does not start: {self._log_excerpt() or error}") from None
+            why = "something killed Java; is there enough memory?" if killed else self._log_excerpt() or error
+            raise DvuError(f"the embedded Spark does not start: {why}") from None
 
     def stop(self) -> None:
         """End the JVM, even if it is dead or hung, and remove its folder."""
@@ -231,7 +234,8 @@ class Jvm:
         with contextlib.suppress(OSError):
             lines = (self._folder / "log").read_text(errors="replace").splitlines()
             errors = [line.strip() for line in lines if "rror" in line or "xception" in line or "nvalid" in line]
-            return "; ".join((errors or lines)[:3])[:300]
+            lines = errors or [line for line in lines if not line.startswith("WARNING")]  # Java prints some each time
+            return "; ".join(lines[:3])[:300]
         return ""
 
 

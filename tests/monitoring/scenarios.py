@@ -184,7 +184,10 @@ SCENARIOS = {
         [fault("rebaser_debt_age_seconds_max", 60), fault("rebaser_oldest_debt_age_seconds", 60, instance=A)],
     ),
     "UpdatesFail": Scenario(
-        [fault("rebaser_dvu_seconds_count", f"2+1x{REST}", result="failed")],
+        [
+            fault("rebaser_dvu_seconds_count", f"2+1x{REST}", result="failed"),
+            fault("rebaser_debt_age_seconds_max", f"45+15x{REST}", instance=A),
+        ],
         [fault("rebaser_dvu_seconds_count", 1, result="failed")],
     ),
     "UpdatePutOff": Scenario([event("dvu_deferred")], [RARE]),

@@ -5,13 +5,16 @@ They can wait for working hours: nothing is lost, but the problem does not go aw
 
 from tests.monitoring.alert import NO_SPARK, Alert, event, owed
 
+_FAILING = 'sum by (job) (increase(rebaser_dvu_seconds_count{result="failed"}[15m])) > 3'
+
 WORK = (
     Alert(
         "DerivedSlow",
         "ticket",
         f"""{owed(60)}
 unless on (job) {owed(1800)}
-unless on (job) {NO_SPARK}""",
+unless on (job) {NO_SPARK}
+unless on (job) {_FAILING}""",
         "an update of derived values has been due for a minute",
         "The derived values of at least one change set are stale, or its update is slow. Requests are applied.",
         (
@@ -26,7 +29,7 @@ unless on (job) {NO_SPARK}""",
     Alert(
         "UpdatesFail",
         "ticket",
-        f"""sum by (job) (increase(rebaser_dvu_seconds_count{{result="failed"}}[15m])) > 3
+        f"""{_FAILING}
 unless on (job) {NO_SPARK}""",
         "updates of derived values fail",
         "Updates fail and are tried again, at least every 30 s. Derived values are stale. An error in a value "

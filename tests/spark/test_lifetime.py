@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -173,6 +174,19 @@ def test_a_jvm_that_cannot_start_tells_why(tmp_path: Path, begun: bool) -> None:
         jvm.start()
     jvm.stop()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.spark
+def test_a_jvm_that_something_kills_while_it_starts_is_not_blamed_on_its_warnings(tmp_path: Path) -> None:
+    """For instance, the kernel kills it because memory is short."""
+    jvm = Jvm("local[1]", memory="512m", scratch=tmp_path)
+    jvm.start_in_background()
+    while (java := jvm._process) is None:
+        time.sleep(0.001)
+    java.kill()
+    with pytest.raises(DvuError, match="does not start: something killed Java"):
+        jvm.start()
+    jvm.stop()
 
 
 @pytest.mark.parametrize("begun", [False, True])
