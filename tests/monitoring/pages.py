@@ -101,7 +101,8 @@ or absent_over_time(rebaser_ready[1d])""",
         f"""max by (job) (rebaser_oldest_request_age_seconds) > 60
 and on (job) {CONNECTED}
 and on (job) {READY}
-unless on (job) {ANY_FULL}""",
+unless on (job) {ANY_FULL}
+unless on (job) {UNREADY}""",
         "a request has waited for more than a minute",
         "The requests of at least one change set are not decided, and their senders get no answers. Other change "
         "sets may be unaffected.",

@@ -49,7 +49,11 @@ SCENARIOS = {
         [briefly("rebaser_nats_connected", 0, 1, 1)],
     ),
     "StreamsUnavailable": Scenario(
-        [UNREADY, fault("rebaser_ready", 0)],
+        [
+            UNREADY,
+            fault("rebaser_oldest_request_age_seconds", f"45+15x{REST}"),
+            fault("rebaser_log_events_total", f"9+3x{REST}", event="decide_failed"),
+        ],
         [UNREADY, event("server_ready_again")],
     ),
     "StreamLost": Scenario(

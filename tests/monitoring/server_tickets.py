@@ -3,7 +3,7 @@
 They can wait for working hours: nothing is lost, but the problem does not go away by itself.
 """
 
-from tests.monitoring.alert import BUSY, CONNECTED, LOG_FULL, READY, Alert, event
+from tests.monitoring.alert import BUSY, CONNECTED, LOG_FULL, READY, UNREADY, Alert, event
 
 _FAILURES = event("load_failed", "decide_failed", "consume_failed", "owner_failed", window="2m")
 
@@ -78,6 +78,7 @@ and on (job) {READY}""",
 - sum by (job) (increase(rebaser_owners_fenced_total{{where="decide"}}[2m])) > 5
 and on (job) {CONNECTED}
 unless on (job) {LOG_FULL}
+unless on (job) {UNREADY}
 unless on (job) {event("nats_not_allowed", window="2m")} > 0""",
         "owners fail again and again",
         "Servers take a change set and give it back with an error, again and again. Its requests wait.",
