@@ -86,6 +86,7 @@ class ChangeSetState:
         self.applied: Applied | None = None
         self.outcomes: dict[RequestId, RecordedOutcome] = {}  # oldest first; does not include those in `redriven`
         self.redriven: dict[RequestId, RecordedOutcome] = {}  # outcomes of requests sent again from the dead letters
+        self.with_result: dict[RequestId, None] = {}  # those whose decision has a `result`, and some that were dropped
         # Attempts that have not succeeded yet. The key is the sequence of a request, `DVU_ATTEMPT` or `PULL_ATTEMPT`.
         self.attempts: dict[int, Attempt] = {}
         self.checkpoint: CheckpointRef | None = None  # the newest checkpoint to which a commit refers
@@ -133,8 +134,10 @@ class ChangeSetState:
 
     def results(self) -> tuple[str, ...]:
         """Return the addresses of the blobs that are needed to send the recorded replies again."""
-        recorded = [*self.outcomes.values(), *self.redriven.values()]
-        return tuple([one.decision.result.address for one in recorded if one.decision.result is not None])
+        known = [(id_, self.recorded(id_)) for id_ in self.with_result]  # few outcomes have one
+        found = {id_: one.decision.result.address for id_, one in known if one is not None and one.decision.result}
+        self.with_result = dict.fromkeys(found)
+        return tuple(found.values())
 
     def defined_by(self, id_: str) -> int:
         """Return the log sequence at which `id_` was last defined or removed, or an upper bound if this sequence is
@@ -244,7 +247,7 @@ class ChangeSetState:
         self.last = other.last
         if not self.owes:
             self.covers = other.last
-        self.applied, self.attempts = other.applied, dict(other.attempts)
+        self.applied, self.attempts, self.with_result = other.applied, dict(other.attempts), dict(other.with_result)
         self.outcomes, self.redriven = dict(other.outcomes), dict(other.redriven)
 
     # -- folding ---------------------------------------------------------------------------------------------------
@@ -289,9 +292,8 @@ class ChangeSetState:
         self.branch = Branch.of(sequence, commit.origin, commit.status, self.branch)
         self.edited, self.born_ms = sequence, commit.at_ms
         self.applied = self.checkpoint = None
-        self.outcomes, self.redriven, self.attempts = {}, {}, {}
-        self.marks, self.weight = [], 0
-        self.taken, self.protected = {}, False
+        self.outcomes, self.redriven, self.attempts, self.with_result = {}, {}, {}, {}
+        self.marks, self.weight, self.taken, self.protected = [], 0, {}, False
         for carried in commit.carried:
             self.remember(RecordedOutcome(carried.decision, carried.commit, carried.at_ms))
 
@@ -389,11 +391,10 @@ class ChangeSetState:
             self.outcomes.pop(request_id, None)
             self.redriven.pop(request_id, None)
             (self.redriven if recorded.decision.redrive else self.outcomes)[request_id] = recorded
+            if recorded.decision.result is not None:
+                self.with_result[request_id] = None
 
 
 def _forget(outcomes: dict[RequestId, RecordedOutcome], before_ms: int) -> None:
-    while outcomes:
-        oldest = next(iter(outcomes.values()))
-        if oldest.at_ms >= before_ms:
-            break
+    while outcomes and (oldest := next(iter(outcomes.values()))).at_ms < before_ms:
         del outcomes[oldest.decision.request_id]

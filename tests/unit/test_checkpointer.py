@@ -1,6 +1,7 @@
 """Before the log is purged, the checkpoint that it names is complete; and only commits that no reader needs are
 purged."""
 
+from dataclasses import replace
 from threading import get_ident
 from types import SimpleNamespace
 from typing import Any, cast
@@ -154,3 +155,35 @@ async def test_a_checkpoint_with_many_outcomes_is_encoded_in_a_thread(
     await checkpointer.store(cast("Any", place.blobs), place.commits)
     assert [thread != get_ident() for thread in threads] == [in_thread]
     assert len(place.loaded().outcomes) == requests
+
+
+def test_the_blobs_of_replies_are_those_of_the_outcomes_that_are_still_recorded() -> None:
+    class Unvisited(dict):  # type: ignore[type-arg]
+        def values(self) -> Any:
+            raise AssertionError("it visits all outcomes")
+
+    def decided(sequence: int, id_: str, result: str = "", redrive: int = 0) -> Decision:
+        blob = BlobRef(result, 1) if result else None
+        return Decision(sequence, RequestId(id_), Outcome.CONFLICTS, redrive=redrive, result=blob)
+
+    def results() -> set[str]:
+        kept = state.outcomes, state.redriven
+        state.outcomes, state.redriven = Unvisited(state.outcomes), Unvisited(state.redriven)
+        found = state.results()
+        state.outcomes, state.redriven = kept
+        return set(found)
+
+    def settled(state: ChangeSetState, decisions: tuple[Decision, ...], at_ms: int) -> Commit:
+        return Commit("c", state.last, Kind.REBASE, at_ms, "o", Applied("s", 1), None, requests=decisions)
+
+    state = ChangeSetState()
+    state.fold(1, settled(state, (decided(1, "a", "A"), decided(2, "b"), decided(3, "c", "C")), at_ms=10))
+    assert results() == {"A", "C"}
+    again = (decided(4, "a"), decided(5, "b", "B"), decided(6, "c", "C2", redrive=1))
+    state.fold(2, settled(state, again, at_ms=20))
+    assert results() == results() == {"B", "C2"}
+    state.fold(3, replace(settled(state, (decided(7, "d", "D"),), at_ms=30), forget_before_ms=25))
+    assert results() == {"C2", "D"}  # what was sent again from the dead letters is remembered for longer
+    deleted = ChangeSetState()
+    deleted._take_queue(state)
+    assert set(deleted.results()) == {"C2", "D"}

@@ -13,6 +13,7 @@ from rebaser_core.messages.headers.summary import Summary
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.state.kinds import INT, NULL
+from rebaser_core.state.overlay import Cells
 from rebaser_core.state.view import View
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Remove, Set, Unset
@@ -20,6 +21,7 @@ from rebaser_core.values import Fault, State
 from tests.support.forcing import forcing
 from tests.support.random_input import examples
 
+IS_ERROR = Cells.is_error
 FAULT = Fault("failed", "no", "a")
 ids = st.sampled_from("abcd")
 edits = st.one_of(
@@ -42,7 +44,8 @@ def table_of(state: ChangeSetState, fails: dict[str, bool]) -> ComputedTable:
     kinds = np.array([NULL if fails[id_] else INT for id_ in names], np.uint8)
     faults = {place: FAULT for place, id_ in enumerate(names) if fails[id_]}
     columns = state.cells.columns
-    rows = np.array([columns.find(id_) for id_ in names], np.int32) if state.cells.overlay_empty else None
+    found = [columns.find(id_) for id_ in names]  # a value that is new in the overlay has no row
+    rows = np.array(found, np.int32) if min(found, default=0) >= 0 else None
     bits = np.zeros(len(names), np.int64)
     return ComputedTable(names, kinds, bits, {}, faults, rows, columns if rows is not None else None)
 
@@ -70,6 +73,30 @@ async def test_the_errors_are_those_of_the_state_after_the_commit(script: list[o
                 state.fold(state.last + 1, written)
                 errors = sum(value.state is State.ERROR for _, value in state.cells.iter_values())
                 assert read_summary(header) == Summary("r-0", errors)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("edited", [0, 3, 4])
+async def test_only_what_was_edited_meanwhile_is_looked_at_unless_that_is_much(
+    monkeypatch: pytest.MonkeyPatch, edited: int
+) -> None:
+    names, looked = [f"v{number}" for number in range(40)], list[str]()
+    state, summaries = ChangeSetState(), Summaries("r-0")
+    state.fold(1, commit(state, Kind.REBASE, tuple(Derive(name, "sum", {"x": "a"}) for name in names)))
+    state.fold(2, commit(state, Kind.DVU, table_of(state, dict.fromkeys(names, True))))
+
+    def is_error(cells: Cells, id_: str) -> bool:
+        looked.append(id_)
+        return IS_ERROR(cells, id_)
+
+    monkeypatch.setattr(Cells, "is_error", is_error)
+    with forced(Thresholds(fold_step=3)), state.view():
+        state.fold(3, commit(state, Kind.REBASE, tuple(Derive(name, "sum", {"x": "b"}) for name in names[:edited])))
+        table = table_of(state, dict.fromkeys(names[2:], False))
+        assert table.rows is not None
+        looked.clear()
+        assert read_summary(await summaries.header(state, commit(state, Kind.DVU, table))).errors == max(2 - edited, 0)
+    assert len(looked) == (38 if edited > 3 else max(edited - 2, 0))
 
 
 @pytest.mark.anyio

@@ -7,6 +7,7 @@ decide requests, the header therefore costs only a comparison.
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rebaser_client.cooperative import cooperate
 from rebaser_core import thresholds
@@ -56,12 +57,31 @@ async def _errors_among(cells: Cells, table: ComputedTable | None, delta: Sequen
     table of results, `table` is the same object, otherwise None."""
     if not cells.errors:
         return 0
-    if table is not None and table.rows is not None and table.columns is cells.columns and cells.overlay_empty:
-        return int(np.count_nonzero(cells.columns.state[table.rows] == _ERROR))
-    ids = list(dict.fromkeys([one.id for one in delta] if table is None else table.ids))  # type: ignore[attr-defined]
-    errors, step = 0, thresholds.now.fold_step
+    step = thresholds.now.fold_step
+    if table is not None and table.rows is not None and table.columns is cells.columns and len(cells.overlaid) <= step:
+        return _errors_in_rows(cells, table.rows)
+    ids = delta if table is None else table.ids
+    seen, errors = set[str](), 0
     for start in range(0, len(ids), step):
         if start:
             await cooperate()
-        errors += sum(map(cells.is_error, ids[start : start + step]))
+        some = {one if type(one) is str else one.id for one in ids[start : start + step]} - seen  # type: ignore[attr-defined]
+        seen |= some
+        errors += sum(map(cells.is_error, some))
+    return errors
+
+
+def _errors_in_rows(cells: Cells, rows: NDArray[np.int32]) -> int:
+    """Return the number of values in state `error` among those in these rows of the columns, at once: their states are
+    counted, and then corrected by the overlay, which must be small."""
+    columns = cells.columns
+    errors = int(np.count_nonzero(columns.state[rows] == _ERROR))
+    overlaid = [(id_, row) for id_ in cells.overlaid if (row := columns.find(id_)) >= 0]
+    if overlaid:
+        among = np.isin([row for _, row in overlaid], rows).tolist()
+        errors += sum(
+            cells.is_error(id_) - (row in columns.faults)
+            for (id_, row), is_in in zip(overlaid, among, strict=True)
+            if is_in
+        )
     return errors
