@@ -38,4 +38,5 @@ async def test_requests_with_a_console_and_without(unused_port: int) -> None:
     given = ["--seconds", "0.3", "--rounds", "1", "--keys", "20", "--port", str(unused_port)]
     found = await console_requests.measure(console_requests.parser().parse_args(given))
     assert all(found[f"{phase} per_s"][way] > 0 for phase in ("many", "keys") for way in ("with", "without"))
-    assert found["console"] > 0
+    assert found["keys cpu"]["with"] > 0
+    assert found["console"] >= 0, "less than a tick of the clock of processor times may be left of it"
