@@ -42,7 +42,7 @@ CROWD_LOOK = 0.1  # seconds between searches for idle owners while all slots are
 CROWD_CHECK = 1.0  # seconds between checks for tasks that wait in NATS while all slots are taken
 OVERBOOKING = 64  # while all slots are taken, one task is requested in advance for every 64 slots
 MAX_OVERBOOKED = 16  # maximum number of tasks requested in advance
-SLICE = 64  # owners that are started or stopped in one iteration of the event loop
+SLICE = 64  # owners that are started, stopped or abandoned in one iteration of the event loop
 TASKS_SLICE = 1000  # tasks that are accepted, or reported to be in progress, in one iteration
 HANDOVER_DELAY = 0.25  # seconds until a task that needs a newer server is offered to the next server
 
@@ -368,9 +368,11 @@ class Server:
                 await Lease(task, context.subjects).give_back(0.0)
             await self._end_owners()
             await context.deleter.flush()
-        for owner in list(self._owners.values()):
+        for number, owner in enumerate(list(self._owners.values()), 1):
             owner.abandon()
             owner.scope.cancel()
+            if number % SLICE == 0:
+                await anyio.lowlevel.checkpoint()
         owners.cancel_scope.cancel()
 
     async def _end_owners(self) -> None:
