@@ -109,7 +109,7 @@ async def open_context(
             stream_watch=stream_watch,
             subjects=subjects,
             blobs=blobs,
-            reader=StateLoader(js, subjects, blobs),
+            reader=StateLoader(js, subjects, blobs, share_ids=True),
             engine=computing,
             deleter=RequestDeleter(js, subjects.requests_stream),
             requests_info=SharedStreamInfo(js, subjects.requests_stream),

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from weakref import WeakValueDictionary
 
 import anyio
 
@@ -27,6 +28,7 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import decode_changes, decode_delta, read_row
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState
 from rebaser_core.state.selected import fold_selected, select_delta
+from rebaser_core.state.value_columns import ValueColumns
 from rebaser_core.streams.subjects import Subjects
 
 log = get_logger(__name__)
@@ -54,10 +56,16 @@ class LoadedState:
 
 class StateLoader(CommitReader):
     """Loads the states of one installation. It reads messages through `js`, and large deltas and checkpoints through
-    `blobs`."""
+    `blobs`.
 
-    def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore) -> None:
+    If `share_ids` is true, the states share their ids in memory with loaded states that have the same checkpoint base,
+    such as those of other branches. This makes loading several times as fast. All states must then be changed in one
+    thread, the one that calls `load`.
+    """
+
+    def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore, *, share_ids: bool = False) -> None:
         super().__init__(js, subjects, blobs)
+        self._by_base: WeakValueDictionary[str, ValueColumns] | None = WeakValueDictionary() if share_ids else None
         self._ids: frozenset[str] | None = None  # the values that are needed; None means all
         self._tails = anyio.Semaphore(MAX_CONCURRENT_TAILS, fast_acquire=True)
 
@@ -124,6 +132,9 @@ class StateLoader(CommitReader):
         changed = None if changes is None else await self._blobs.get(changes.address, max_bytes=MAX_BLOB)
         try:
             reader = open_checkpoint(newest, checkpoint.address, self._ids)
+            base = reader.before[0].address if reader.before else checkpoint.address
+            if self._by_base is not None and (others := self._by_base.get(base)) is not None:
+                reader.adopt(others)
             for part in reader.before:
                 data = await self._blobs.get(part.address, max_bytes=MAX_BLOB)
                 await run_offloaded(len(data), reader.add, data)
@@ -135,7 +146,15 @@ class StateLoader(CommitReader):
             raise TransientError(text, code="damaged_checkpoint") from error
         if state.branch is not None:
             state.branch.set_changes(found)
+        if not state.cells.columns.adopted:
+            self.remember(chain, state)
         return state, chain
+
+    def remember(self, chain: Chain, state: ChangeSetState) -> None:
+        """Share the ids of `state`, whose newest checkpoint consists of the parts `chain`, with states that are loaded
+        later, as long as `state` exists."""
+        if self._by_base is not None and chain.base:
+            self._by_base[chain.base[0].address] = state.cells.columns
 
     async def _fold(self, state: ChangeSetState, sequence: int, commit: Commit, weight: int = 0) -> None:
         """Apply a commit to a state to which no other code has access yet. Other tasks run between the steps."""

@@ -44,6 +44,7 @@ from typing import Protocol
 from rebaser_core.checkpoint.chain import Chain, PartRef
 from rebaser_core.checkpoint.v1 import V1Reader
 from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.state.value_columns import ValueColumns
 
 __all__ = ["Chain", "CheckpointReader", "PartRef", "open_checkpoint", "read_checkpoint"]
 
@@ -54,11 +55,19 @@ class CheckpointReader(Protocol):
     """Reads one checkpoint, whose parts the caller provides.
 
     `before` lists all parts except the newest one, in order. The caller passes the content of each of them to `add`,
-    then the content of the newest part, and then calls `finish`. All methods may run in any thread. They raise
+    then the content of the newest part, and then calls `finish`. These methods may run in any thread. They raise
     `UnprocessableError` if the bytes are not a complete checkpoint, and `UnsupportedVersion` if its format is too new.
     """
 
     before: tuple[PartRef, ...]
+
+    def adopt(self, columns: ValueColumns) -> None:
+        """Expect that the checkpoint has the same ids as `columns`, in the same order. If this is correct, reading is
+        much faster, and both states share the ids in memory; otherwise, the result is the same.
+
+        Call this before `add`, in the thread that changes `columns`.
+        """
+        ...
 
     def add(self, data: bytes) -> None:
         """Read the content `data` of the next part."""

@@ -74,6 +74,7 @@ class PartLoader:
             raise malformed("a checkpoint row must have an error if and only if its state is 'error'")
         for position in bare.tolist():
             if batch.ids[position][0] == PATTERN_PREFIX:
+                columns.settle()
                 columns.add_pattern(batch.ids[position])
         written = rows[given]
         self._clear(written)
@@ -93,6 +94,7 @@ class PartLoader:
             return np.arange(first, columns.count, dtype=np.int32)
         find = columns.index.get
         found = np.array([find(id_, -1) for id_ in ids], np.int32)
+        found[found >= first] = -1  # the index of adopted columns contains ids that have no row yet
         new = np.flatnonzero(found < 0)
         columns.extend([ids[position] for position in new.tolist()])
         found[new] = np.arange(first, columns.count, dtype=np.int32)
@@ -154,6 +156,7 @@ class PartLoader:
             unused = (columns.state[candidates] == ABSENT) & (columns.uses[candidates] == 0)
             for row in candidates[unused].tolist():
                 if columns.ids[row]:  # a row without an id has already been freed
+                    columns.settle()
                     columns.release(row)
         columns.size = int(np.count_nonzero(columns.state[: columns.count]))
 

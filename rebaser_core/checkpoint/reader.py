@@ -35,6 +35,7 @@ from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.commit_fields.decision import add_digests, read_decision
 from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome
 from rebaser_core.state.kinds import FALSE, FLOAT, INT, OTHER
+from rebaser_core.state.value_columns import ValueColumns
 from rebaser_core.updates import parse_recompute
 from rebaser_core.values import Fault, Json
 
@@ -55,6 +56,9 @@ class ChainReader:
         self._texts: dict[str, str] = {}
         self._head = _reading(lambda: _Head(PartFile(newest)))
         self.before = self._head.base + self._head.deltas
+
+    def adopt(self, columns: ValueColumns) -> None:
+        self._state.cells.columns.adopt(columns)
 
     def add(self, data: bytes) -> None:
         _reading(lambda: self._add(PartFile(data)))
@@ -98,6 +102,7 @@ class ChainReader:
 
     def _finish(self) -> tuple[ChangeSetState, Chain]:
         self._close()
+        self._state.cells.columns.settle()
         self._take_head()
         state, head = self._state, self._head
         for outcomes, kept in zip((state.outcomes, state.redriven), head.outcomes, strict=True):

@@ -16,6 +16,7 @@ from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.commit_fields.decision import read_decision
 from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome
 from rebaser_core.state.kinds import STATE_CODES
+from rebaser_core.state.value_columns import ValueColumns
 from rebaser_core.updates import Derive, Input
 from rebaser_core.values import INT64_MAX, Fault, State
 
@@ -42,6 +43,9 @@ class V1Reader:
             "attempts": self._read_attempts,
             "end": self._read_end,
         }
+
+    def adopt(self, columns: ValueColumns) -> None:
+        """Do nothing: this format is too rare to be worth it."""
 
     def add(self, data: bytes) -> None:
         source = BytesIO(data)

@@ -188,7 +188,7 @@ def make_context(settings: Settings, connection: Connection) -> Context:
         stream_watch=cast("Any", SimpleNamespace(check_soon=lambda: None)),
         subjects=subjects,
         blobs=blobs,
-        reader=StateLoader(js, subjects, blobs),
+        reader=StateLoader(js, subjects, blobs, share_ids=True),
         engine=cast("Any", None),
         deleter=RequestDeleter(js, subjects.requests_stream),
         requests_info=SharedStreamInfo(js, subjects.requests_stream),

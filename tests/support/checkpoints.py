@@ -10,6 +10,7 @@ from rebaser_core.blobs.address import address_of
 from rebaser_core.checkpoint import Chain, open_checkpoint, read_checkpoint, schema
 from rebaser_core.checkpoint.writer import CheckpointDraft, WrittenCheckpoint
 from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.state.value_columns import ValueColumns
 
 
 def written(state: ChangeSetState, chain: Chain | None = None, *, tracked: bool = True) -> WrittenCheckpoint:
@@ -36,11 +37,13 @@ class Stored:
         self.put(made)
         return made
 
-    def read(self, ids: Collection[str] | None = None) -> ChangeSetState:
-        """Return the state that a loader reads; with `ids`, only these values. Checks that the loader finds the same
-        chain."""
+    def read(self, ids: Collection[str] | None = None, others: ValueColumns | None = None) -> ChangeSetState:
+        """Return the state that a loader reads; with `ids`, only these values; with `others`, it adopts their ids.
+        Checks that the loader finds the same chain."""
         newest = self.blobs[self.chain.newest.address]
         reader = open_checkpoint(newest, self.chain.newest.address, ids)
+        if others is not None:
+            reader.adopt(others)
         for part in reader.before:
             reader.add(self.blobs[part.address])
         reader.add(newest)

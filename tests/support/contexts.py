@@ -28,7 +28,7 @@ def context_of(js: JetStream, subjects: Subjects, settings: Settings, engine: ob
         stream_watch=StreamWatch(js, subjects, settings.topology()),
         subjects=subjects,
         blobs=blobs,
-        reader=StateLoader(js, subjects, blobs),
+        reader=StateLoader(js, subjects, blobs, share_ids=True),
         engine=cast("Any", engine),
         deleter=RequestDeleter(js, subjects.requests_stream),
         requests_info=SharedStreamInfo(js, subjects.requests_stream),

@@ -42,6 +42,7 @@ class Place:
         self.subjects = Subjects("")
         self.settings = SimpleNamespace(retention=lambda: retention)
         self.logs = SimpleNamespace(config={"max_bytes": max_bytes}, bytes=stored_bytes)
+        self.reader = SimpleNamespace(remember=lambda *_: None)
         self.stream = KeptStream()
         self.state = ChangeSetState()
         self.commits: CommitLog = log_of(self.state, self.blobs, self.stream)

@@ -40,6 +40,8 @@ async def write(context: Context, commits: CommitLog, *, full: bool = False) -> 
     If `full` is true, all parts of the checkpoint are stored again, even those that earlier checkpoints stored.
     """
     await store(context.blobs, commits, full=full)
+    if not commits.chain.deltas:  # the owner has loaded any other base, or another state was loaded from it
+        context.reader.remember(commits.chain, commits.state)
     through = await _purge_through(context, commits)
     parts = [part.address for part in commits.chain.base + commits.chain.deltas]
     if through and not full and not await all_stored(context.blobs, parts):  # never purge before all parts are stored
