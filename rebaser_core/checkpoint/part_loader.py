@@ -74,7 +74,6 @@ class PartLoader:
             raise malformed("a checkpoint row must have an error if and only if its state is 'error'")
         for position in bare.tolist():
             if batch.ids[position][0] == PATTERN_PREFIX:
-                columns.settle()
                 columns.add_pattern(batch.ids[position])
         written = rows[given]
         self._clear(written)

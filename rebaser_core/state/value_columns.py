@@ -119,8 +119,8 @@ class ValueColumns:
 
         As long as it does, `index` is the one of `other`, which is much faster than adding each id to a new index.
         These columns must be empty. Until `settle` is called, `index` may contain ids that have no row here; their row
-        numbers are not below `count`. The caller must call `settle` before it calls any method other than `extend`, and
-        nothing else may change `other` during this call.
+        numbers are not below `count`. The caller must call `settle` before rows are released or added one by one.
+        Nothing else may change `other` during this call.
         """
         if not other.free:  # otherwise, a row of `other` may have no id
             self._expected, self.index = other.ids.copy(), other.index.copy()

@@ -1,5 +1,6 @@
 """Tests what a branch inherits from its parent: values and their history, checkpoints, blobs, updates that are owed."""
 
+import gc
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -253,6 +254,27 @@ async def test_the_checkpoint_of_the_parent_is_no_damage_of_a_branch(
 
 async def refused_once(client: RebaserClient) -> None:
     assert await refusal(client.create_branch("ws", "fix", "nobody", follow="manual")) == "no_such_change_set"
+
+
+async def test_states_with_the_same_checkpoint_base_share_their_ids_as_long_as_one_of_them_lives(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine, checkpoint_bytes=1024):
+        for number in range(12):
+            await edit(client, "main", *(Set(f"id{one}", number) for one in range(50)))
+        await client.create_branch("ws", "fix", follow="manual")
+        await edit(client, "main", Set("later", 1))
+        await edit(client, "fix", Set("own", 1))
+    reader = StateLoader(js, subjects, open_blobs(None, js, subjects.blobs_bucket), share_ids=True)
+    main, fix = [await reader.load(ChangeSetKey("ws", name)) for name in ("main", "fix")]
+    assert set(main.state.cells) - set(fix.state.cells) == {"later"}
+    assert set(fix.state.cells) - set(main.state.cells) == {"own"}
+    known = {id_: id_ for id_ in main.state.cells.columns.ids}
+    assert all(known[id_] is id_ for id_ in fix.state.cells.columns.ids if id_ != "own")
+    assert reader._by_base
+    del main, fix
+    gc.collect()
+    assert not reader._by_base
 
 
 @pytest.mark.parametrize("limits", WAYS.values(), ids=WAYS)

@@ -83,6 +83,22 @@ def test_adopting_ids_changes_nothing_but_the_time() -> None:
     assert all(seen[what] > SEEDS // 30 for what in ("adopted", "not adopted", "deltas", "removed", "more")), seen
 
 
+def test_a_value_that_a_delta_removes_is_removed_from_adopted_ids() -> None:
+    """The other state has many more ids, so its index is not kept."""
+    state, stored, others = ChangeSetState(), Stored(), ChangeSetState()
+    values: list[Update] = [Set(f"v{number}", number) for number in range(4)]
+    edit(state, values)
+    edit(others, [*values, *(Set(f"w{number}", number) for number in range(20))])
+    with forced(Thresholds(delta_changes_divisor=0)):
+        stored.write(state)
+        edit(state, [Remove("v3")])
+        stored.write(state)
+    read = stored.read(others=others.cells.columns)
+    assert stored.chain.deltas
+    assert set(read.cells) == {"v0", "v1", "v2"}
+    check_rows(read.cells.columns)
+
+
 def test_ids_of_an_adopted_state_are_shared_in_memory() -> None:
     state, stored = ChangeSetState(), Stored()
     edit(state, [Set(f"value {number}", number) for number in range(10)])
