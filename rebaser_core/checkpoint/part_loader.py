@@ -92,7 +92,9 @@ class PartLoader:
             columns.extend(ids)
             return np.arange(first, columns.count, dtype=np.int32)
         find = columns.index.get
-        found = np.array([find(id_, -1) for id_ in ids], np.int32)
+        found = np.full(len(ids), -1, np.int32)
+        known = len(ids) - columns.expected_at_end(ids)  # the others have no row yet
+        found[:known] = [find(id_, -1) for id_ in ids[:known]]
         found[found >= first] = -1  # the index of adopted columns contains ids that have no row yet
         new = np.flatnonzero(found < 0)
         columns.extend([ids[position] for position in new.tolist()])

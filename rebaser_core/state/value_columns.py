@@ -125,6 +125,13 @@ class ValueColumns:
         if not other.free:  # otherwise, a row of `other` may have no id
             self._expected, self.index = other.ids.copy(), other.index.copy()
 
+    def expected_at_end(self, ids: list[str]) -> int:
+        """Return how many of the last `ids` are those that are expected next. These ids have no row yet."""
+        if self._expected is None or self.count >= len(self._expected) or self._expected[self.count] not in ids:
+            return 0
+        rest = ids[ids.index(self._expected[self.count]) :]
+        return len(rest) if self._expected[self.count : self.count + len(rest)] == rest else 0
+
     def settle(self) -> None:
         """End what `adopt` began: remove the ids that have no row here from `index`."""
         expected, self._expected = self._expected, None
