@@ -259,20 +259,23 @@ async def refused_once(client: RebaserClient) -> None:
 async def test_states_with_the_same_checkpoint_base_share_their_ids_as_long_as_one_of_them_lives(
     js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
 ) -> None:
-    async with serving(js, subjects, engine, checkpoint_bytes=1024):
-        for number in range(12):
-            await edit(client, "main", *(Set(f"id{one}", number) for one in range(50)))
-        await client.create_branch("ws", "fix", follow="manual")
-        await edit(client, "main", Set("later", 1))
-        await edit(client, "fix", Set("own", 1))
     reader = StateLoader(js, subjects, open_blobs(None, js, subjects.blobs_bucket), share_ids=True)
-    main, fix = [await reader.load(ChangeSetKey("ws", name)) for name in ("main", "fix")]
-    assert set(main.state.cells) - set(fix.state.cells) == {"later"}
-    assert set(fix.state.cells) - set(main.state.cells) == {"own"}
-    known = {id_: id_ for id_ in main.state.cells.columns.ids}
-    assert all(known[id_] is id_ for id_ in fix.state.cells.columns.ids if id_ != "own")
+    main, branches = ChangeSetKey("ws", "main"), ("fix", "twin")
+    async with serving(js, subjects, engine, checkpoint_bytes=1024):
+        number, commit = 0, None
+        while commit is None or commit.checkpoint is None:
+            number += 1
+            await edit(client, "main", *(Set(f"id{one}", number) for one in range(50)))
+            commit = await reader.last(main)
+        for name in branches:
+            await client.create_branch("ws", name, at=commit.sequence, follow="manual")
+    fix, twin = [await reader.load(ChangeSetKey("ws", name)) for name in branches]
+    assert len(twin.state.cells) == 50
+    assert all(
+        one is other for one, other in zip(fix.state.cells.columns.ids, twin.state.cells.columns.ids, strict=True)
+    )
     assert reader._by_base
-    del main, fix
+    del fix, twin
     gc.collect()
     assert not reader._by_base
 
