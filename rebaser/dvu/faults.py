@@ -51,14 +51,15 @@ def missing_input(id_: str, input_id: str) -> Fault:
 def failed_input(input_id: str, fault: Fault) -> Fault:
     """Return the fault of a value whose input `input_id` has the fault `fault`. The new fault has the same origin: the
     value in which the failure began."""
-    return Fault(
-        FAILED_INPUT, f"input {quote(input_id)} failed: {_cause(fault)} in {quote(fault.origin)}", fault.origin
-    )
+    cause = _cause(fault)
+    code = "" if cause == FAILED else f": {cause}"
+    place = "" if fault.origin == input_id else f" in {quote(fault.origin)}"
+    return Fault(FAILED_INPUT, f"input {quote(input_id)} failed{code}{place}", fault.origin)
 
 
 def _cause(fault: Fault) -> str:
     """Return the code of the fault with which the failure began. A `failed_input` contains that code only in its
-    message, right before the id of the origin."""
+    message, as the last word before the id of the origin, or at the end."""
     if fault.code != FAILED_INPUT:
         return fault.code
     return fault.message.removesuffix(f" in {quote(fault.origin)}").rpartition(" ")[2]

@@ -99,7 +99,8 @@ class Oracle:
                 return Found("error", None, "missing_input", id_, f"input {_quote(one)} does not exist")
             if (cause := self.found[one]).state == "error":
                 code = self.found[cause.origin].code
-                text = f"input {_quote(one)} failed: {code} in {_quote(cause.origin)}"
+                text = f"input {_quote(one)} failed" + ("" if code == "failed" else f": {code}")
+                text += "" if cause.origin == one else f" in {_quote(cause.origin)}"
                 return Found("error", None, "failed_input", cause.origin, text)
         try:
             return Found("ok", _storable(self._call(definition)))

@@ -143,7 +143,8 @@ def expected(updates: Iterable[Update]) -> dict[str, Value]:
             if error is not None:
                 origin = value(error.origin).error
                 assert origin is not None
-                text = f"input '{one}' failed: {origin.code} in '{error.origin}'"
+                text = f"input '{one}' failed" + ("" if origin.code == "failed" else f": {origin.code}")
+                text += "" if error.origin == one else f" in '{error.origin}'"
                 return Fault("failed_input", text, error.origin)
         return None
 

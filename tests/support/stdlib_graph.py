@@ -275,4 +275,5 @@ def cycle(members: list[str]) -> dict[str, Any]:
 
 def failed(input_id: str, origin: str) -> dict[str, Any]:
     """Return a failed value. `input_id` is the first input that failed, `origin` the value where the failure began."""
-    return bad("failed_input", f"input '{input_id}' failed: cycle in '{origin}'", origin)
+    place = "" if origin == input_id else f" in '{origin}'"
+    return bad("failed_input", f"input '{input_id}' failed: cycle{place}", origin)

@@ -90,7 +90,7 @@ def test_a_missing_input_is_named_and_its_return_heals() -> None:
     book = Book([Set("x", 1), total("a", "x", "gone"), total("b", "a")])
     book.update()
     assert error_of(book.values(), "a") == Fault("missing_input", "input 'gone' does not exist", "a")
-    assert error_of(book.values(), "b") == Fault("failed_input", "input 'a' failed: missing_input in 'a'", "a")
+    assert error_of(book.values(), "b") == Fault("failed_input", "input 'a' failed: missing_input", "a")
     book.edit(Set("gone", 2))
     book.update()
     assert book.values()["b"] == Value(3, State.OK)
@@ -116,11 +116,19 @@ def test_an_unknown_function_is_named() -> None:
 
 def test_a_fault_stays_short_whatever_the_ids_are() -> None:
     long = "x" * 512
-    values = after(total(long, "gone"), total("b", long))
-    message = error_of(values, "b").message
-    assert message.startswith("input 'xxx")
-    assert message.endswith("…'")
-    assert len(message) < 250
+    values = after(total(long, "gone"), total("b", long), total("c", "b"))
+    direct, indirect = error_of(values, "b").message, error_of(values, "c").message
+    assert direct.startswith("input 'xxx")
+    assert direct.endswith("…' failed: missing_input")
+    assert indirect.startswith("input 'b' failed: missing_input in 'xxx")
+    assert indirect.endswith("…'")
+    assert max(len(direct), len(indirect)) < 250
+
+
+def test_a_failed_input_is_named_with_what_is_not_obvious() -> None:
+    values = after(Set("word", "w"), total("own", "word"), total("near", "own"), total("far", "near"))
+    assert error_of(values, "near").message == "input 'own' failed"
+    assert error_of(values, "far").message == "input 'near' failed in 'own'"
 
 
 def test_a_cause_is_handed_on_even_if_ids_look_like_messages() -> None:
@@ -154,7 +162,7 @@ def test_inputs_that_are_too_large_to_send_are_a_fault_and_no_packet() -> None:
     assert error_of(found, "unknown").code == "unknown_function"
     assert error_of(found, "later").code == "too_large"
     assert error_of(found, "also").code == "too_large"
-    assert error_of(found, "after") == Fault("failed_input", "input 'all' failed: too_large in 'all'", "all")
+    assert error_of(found, "after") == Fault("failed_input", "input 'all' failed: too_large", "all")
     book.edit(Set("number", "text"))
     cut(book, Thresholds())
     assert error_of(book.values(), "also").code == "failed_input"  # reported before the size, as in a worker
