@@ -16,7 +16,7 @@ BUGS = (
         "harsh",
         10,
         STATE,
-        "        self.outcomes, self.redriven, self.attempts = {}, {}, {}\n",
+        "        self.outcomes, self.redriven, self.attempts, self.with_result = {}, {}, {}, {}\n",
         "        self.attempts = {}\n",
     ),
     bug(

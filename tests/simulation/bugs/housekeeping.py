@@ -58,8 +58,8 @@ BUGS = (
         "calm",
         1,
         CLIENT,
-        "            self._connection.close_reply(inbox)\n",
-        "",
+        "self._connection.close_reply(inbox)",
+        "pass",
     ),
     bug(
         "a dead request is kept after it was buried",
