@@ -89,7 +89,7 @@ BUGS = (
     bug(
         "the oldest position is one whose checkpoint is gone",
         "harsh",
-        16,
+        6,
         COMMITS,
         "                    if readable(commit.checkpoint, begins_after, commit.created_by):",
         "                    if begins_after is not None:",
