@@ -30,7 +30,7 @@ BUGS = (
         "covers = view.sequence if debt else None\n",
         "covers = None\n",
     ),
-    bug("results for what was edited meanwhile", "gentle", 1, DVU, "delta=valid,", "delta=computed,"),
+    bug("results for what was edited meanwhile", "gentle", 3, DVU, "delta=valid,", "delta=computed,"),
     bug(
         "an update clears roots that came after it was planned",
         "gentle",
@@ -55,7 +55,7 @@ BUGS = (
         "owes = state.owes or await wakes(state, decided.delta)",
         "owes = await wakes(state, decided.delta)",
     ),
-    bug("an update that failed is not tried again", "gentle", 9, LIFECYCLE, "return self.retry_at\n", "return None\n"),
+    bug("an update that failed is not tried again", "gentle", 8, LIFECYCLE, "return self.retry_at\n", "return None\n"),
     # -- tasks -----------------------------------------------------------------------------------------------------
     bug(
         "no recheck",
