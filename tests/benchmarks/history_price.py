@@ -82,7 +82,7 @@ async def rates(url: str, name: str, options: argparse.Namespace, pids: dict[str
         async def define(key: str) -> int:
             return await send(key, lambda number: Set(f"v/{number}", number))
 
-        options.phases, options.keys = ["one", "many"], 1
+        options.phases, options.keys, options.in_flight = ["one", "many"], 1, 64
         results = await phases(overwrite, options, name, pids)
         options.phases = ["many"]
         results["new"] = (await phases(define, options, name, pids))["many"]

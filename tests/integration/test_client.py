@@ -76,7 +76,7 @@ async def test_a_bound_on_all_requests_is_told_as_such_and_room_is_used_again(
         await client.enqueue_updates("ws", name, [Set("a", 1)])
     with pytest.raises(QueueFull) as full:
         await client.enqueue_updates("ws", "three", [Set("a", 1)])
-    assert (full.value.scope, "all requests" in full.value.message) == ("all", True)
+    assert (full.value.scope, "no room for more requests" in full.value.message) == ("all", True)
     await js.delete_message(subjects.requests_stream, 1)
     await client.enqueue_updates("ws", "three", [Set("a", 1)])
 

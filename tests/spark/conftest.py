@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from rebaser.dvu.spark.engine import Engine, EngineSettings
-from rebaser.embedded.spark import Jvm
+from rebaser.embedded.spark import Jvm, spark_master
 
 
 @pytest.fixture(scope="session")
@@ -16,9 +16,10 @@ async def engine(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -
     """The shared engine, after its first job. It uses a Spark that was begun before it, as commands begin theirs."""
     folder = tmp_path_factory.mktemp("spark")
     before = set(Path.cwd().iterdir())
-    jvm = Jvm("local[*]", memory="1g", scratch=folder)
+    tasks = 2
+    jvm = Jvm(spark_master("local[*]", tasks), memory="1g", scratch=folder)
     jvm.start_in_background()
-    async with Engine("local[*]", EngineSettings(scratch=folder, parallelism=2, jvm=jvm)) as engine:
+    async with Engine("local[*]", EngineSettings(scratch=folder, parallelism=tasks, jvm=jvm)) as engine:
         with anyio.fail_after(240):
             await engine.ready.wait()
         assert engine._sessions._jvm is jvm
