@@ -11,6 +11,9 @@ class NatsClock:
 
     It is the clock of this machine as of the last comparison, unless that is clearly wrong. Between comparisons, it
     goes on with the monotonic clock. So a clock that is wrong, or jumps, does not make requests look slow.
+
+    The monotonic clock may stand still while the machine is suspended. After that, ages may be too low until the next
+    comparison.
     """
 
     def __init__(self) -> None:

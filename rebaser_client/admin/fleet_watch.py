@@ -1,7 +1,9 @@
 """Observes the activity of an installation, for `rebaser top`.
 
-Invariants: after the first call of `look`, only the headers of new commits, and the numbers of queued requests and
-tasks of each change set, are read. Between two calls, nothing is read, and NATS holds nothing for the observer.
+Invariants: a call of `look` reads the numbers of queued requests and tasks of each change set, and the headers of
+commits: in the first call, of the newest commit of each change set; later, of new commits, or, if there are many, again
+of the newest commit of each change set. It hardly reads any payload of commits (see `HeadReader`). Between two calls,
+nothing is read, and NATS holds nothing for the observer.
 """
 
 import time
@@ -9,6 +11,8 @@ from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
+
+import anyio
 
 from rebaser_client.admin.fleet import FleetState, FleetView
 from rebaser_client.admin.servers import PATIENCE, ServerInfo, owners_of, ping
@@ -37,6 +41,7 @@ class FleetWatch:
         self._workspace = workspace
         self._state = FleetState()
         self._heads = HeadReader(js, subjects, workspace)
+        self._looking = anyio.Lock()  # otherwise, two calls at once would count the same commits twice
         self._looked: float | None = None
         self._requests: StreamInfo | None = None
         self._counted = -1.0  # the value of `time.monotonic` until which the last counts are recent enough
@@ -56,10 +61,21 @@ class FleetWatch:
 
         If `asked` is given, the servers also report on this change set (`ServerInfo.about`). The call takes at least
         half a second, which is the time that servers have to answer, and at most two seconds if tasks are held by a
-        server that has not answered.
+        server that has not answered. Calls wait for each other.
 
         Raise `RebaserError` if NATS does not answer or refuses a call. The next call then tries again.
         """
+        async with self._looking:
+            return await self._look(asked)
+
+    def change_sets(self) -> list[BranchInfo]:
+        """Return each change set that has a log, including deleted change sets, in no particular order.
+
+        The result is as of the last call of `look`. Nothing is requested from NATS.
+        """
+        return self._state.change_sets()
+
+    async def _look(self, asked: ChangeSetKey | None) -> FleetView:
         found: dict[str, Any] = {}
 
         async def ask(name: str, question: Any) -> None:
@@ -74,13 +90,6 @@ class FleetWatch:
         await self._read_commits()  # last, so that what came while servers answered the ping is included
         servers, tasks = found["servers"]
         return self._view(servers, found["requests"], found["dlq"], tasks)
-
-    def change_sets(self) -> list[BranchInfo]:
-        """Return each change set that has a log, including deleted change sets, in no particular order.
-
-        The result is as of the last call of `look`. Nothing is requested from NATS.
-        """
-        return self._state.change_sets()
 
     def _view(
         self, servers: list[ServerInfo], requests: StreamInfo | None, dlq: StreamInfo | None, tasks: TasksStatus | None

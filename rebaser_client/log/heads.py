@@ -1,7 +1,8 @@
 """Reads the headers of the newest commit of every change set, of one workspace or of all workspaces.
 
-Invariant: the payload of at most one commit is read, and not many more headers than there are change sets. So the cost
-does not depend on the contents of commits, and hardly on how many were stored.
+Invariant: a call of `HeadReader.read` reads the headers of about `FEW` commits at most, or of `MANY` for each change
+set if that is more. It reads the payload of one commit, and of one more after each second in which NATS delivers
+nothing. So the cost hardly depends on the contents of commits, or on how many were stored.
 """
 
 from collections.abc import Collection, Mapping
@@ -20,6 +21,7 @@ from rebaser_core.streams.subjects import Subjects
 SILENCE = 1.0  # seconds without a message, after which the reader asks NATS whether there are more
 CHUNK = 512  # number of messages that are read before other tasks run
 MANY = 3  # new messages for each log, above which reading all logs costs less than reading all new messages
+FEW = 500  # new messages that are always read, because this takes milliseconds and counts them exactly
 
 
 class Head(NamedTuple):
@@ -40,6 +42,9 @@ class NewHeads(NamedTuple):
     """The result of `HeadReader.read`: the newest message of each log that has changed, and the number of its new
     messages.
 
+    `commits` is exact if there are few new messages. Otherwise, it may be an estimate of at least 1, and if the reader
+    reads only one workspace, a lower bound.
+
     If `anew` is true, `heads` contains all logs, and replaces what earlier calls returned; `commits` is meaningless.
     """
 
@@ -59,14 +64,16 @@ class HeadReader:
     def __init__(self, js: JetStream, subjects: Subjects, workspace: str | None = None) -> None:
         self._js = js
         self._stream = subjects.commits_stream
+        self._workspace = workspace
         self._root = f"{subjects.root}.commits."
         self._pattern = f"{self._root}{workspace or '*'}.*"
         self._created = ""
         self._read = 0  # log sequence up to which everything has been read
-        self._counts: dict[str, int] | None = None  # of messages by subject, if the previous call asked for them
+        self._logs = 0  # a lower bound of the number of logs that match the pattern
+        self._counts: dict[str, int] | None = None  # of messages by subject; None until they are known
 
     async def read(self) -> NewHeads:
-        """Return what is new. After an error, the next call returns it.
+        """Return what is new. After an error, the next call returns it. Calls must not overlap.
 
         Raise `ApiError` if the stream of commits does not exist.
         """
@@ -76,18 +83,26 @@ class HeadReader:
         new = info.last_sequence - before
         if not new or await self._js.next(self._stream, self._pattern, before + 1) is None:
             self._created, self._read = info.created, info.last_sequence
+            if anew:
+                self._logs, self._counts = 0, {}
             return NewHeads(anew, {}, {})
-        counts: dict[str, int] | None = None
+        counts = self._counts
         if anew:
             newest, commits, read = await self._read_from("last_per_subject", 0)
-        elif new <= MANY * info.subjects:
+            logs, counts = len(newest), None
+        elif new <= max(MANY * self._logs, FEW):
             newest, commits, read = await self._read_from(before + 1, before)
+            logs = max(len(newest), self._logs)
+            if counts is not None:
+                for subject, number in commits.items():
+                    counts[subject] = counts.get(subject, 0) + number
         else:
             counts = await self._js.subject_counts(self._stream, self._pattern)
             newest, _, read = await self._read_from("last_per_subject", 0)
+            logs = len(newest)
             newest = {subject: head for subject, head in newest.items() if head.sequence > before}
             commits = self._new_messages(newest, counts, new)
-        self._created, self._read, self._counts = info.created, read, counts
+        self._created, self._read, self._logs, self._counts = info.created, read, logs, counts
         found = NewHeads(anew, {}, {})
         for subject, head in newest.items():
             name = subject[len(self._root) :]
@@ -123,15 +138,25 @@ class HeadReader:
 
     def _new_messages(self, changed: Collection[str], counts: Mapping[str, int], new: int) -> dict[str, int]:
         """Return the number of new messages of each subject in `changed`. `counts` says how many it has now, and `new`
-        is the number of all new messages.
+        is the number of all new messages in the stream.
 
-        If the previous call did not count them, each subject gets an equal share of the new messages. A message that
-        was stored after they were counted is included in the next call.
+        This is the number by which the subject has grown, which is too low if messages of it were also deleted. A
+        subject has not grown if, for example, a checkpoint has deleted more commits than were stored. Such subjects get
+        equal shares of the new messages that the other subjects do not account for. If the earlier counts are not
+        known, these are all subjects. A reader of one workspace does not know how many of the new messages are of other
+        workspaces, so each of these subjects gets 1, which is a lower bound.
+
+        A message that was stored after they were counted is included in the next call.
         """
         before = self._counts
-        if before is None:
-            return dict.fromkeys(changed, max(round(new / max(len(changed), 1)), 1))
-        return {subject: max(counts.get(subject, 0) - before.get(subject, 0), 1) for subject in changed}
+        grown: dict[str, int] = {}
+        if before is not None:
+            growth = {subject: counts.get(subject, 0) - before.get(subject, 0) for subject in changed}
+            grown = {subject: number for subject, number in growth.items() if number > 0}
+        share, others = 1, len(changed) - len(grown)
+        if self._workspace is None and others:
+            share = max(round((new - sum(grown.values())) / others), 1)
+        return {subject: grown.get(subject, share) for subject in changed}
 
 
 async def read_heads(js: JetStream, subjects: Subjects, workspace: str | None = None) -> dict[ChangeSetKey, Head]:

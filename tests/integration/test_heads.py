@@ -2,8 +2,10 @@
 between."""
 
 import random
+from collections.abc import Mapping
 from typing import Any
 
+import anyio
 import pytest
 
 from rebaser_client.admin import fleet_watch
@@ -31,6 +33,7 @@ async def test_each_call_returns_what_was_stored_since_the_one_before(
 ) -> None:
     rng = random.Random(many)
     monkeypatch.setattr(heads, "MANY", many)
+    monkeypatch.setattr(heads, "FEW", 0)
     monkeypatch.setattr(heads, "CHUNK", rng.randint(1, 4))
     monkeypatch.setattr(heads, "SILENCE", 0.05)
     reader, calls, counted = HeadReader(js, subjects, workspace), 0, False
@@ -54,32 +57,46 @@ async def test_each_call_returns_what_was_stored_since_the_one_before(
             counted = counted or bool(expected)
 
 
-async def test_of_many_new_messages_only_the_newest_of_each_log_is_read_and_all_are_counted(
-    js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken: list[int] = []
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the numbers of messages that consumers hand over from now on."""
+    numbers: list[int] = []
     take = OrderedConsumer.take
 
     def counting(self: OrderedConsumer, *bounds: int) -> list[Any]:
         messages = take(self, *bounds)
-        taken.append(len(messages))
+        numbers.append(len(messages))
         return messages
 
     monkeypatch.setattr(OrderedConsumer, "take", counting)
+    return numbers
+
+
+async def store_many(js: JetStream, subjects: Subjects, stored: Mapping[ChangeSetKey, int]) -> None:
+    for key, number in stored.items():
+        for _ in range(number):
+            await store(js, subjects, key)
+
+
+async def test_of_many_new_messages_only_the_newest_of_each_log_is_read_and_all_are_counted(
+    js: JetStream, subjects: Subjects, taken: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heads, "FEW", 0)
     first, second, quiet = KEYS[:3]
     reader = HeadReader(js, subjects)
-    for key in (first, second, quiet):
-        await store(js, subjects, key)
+    await store_many(js, subjects, {first: 1, second: 1, quiet: 1})
     await reader.read()
-    for stored, expected in (
-        ({first: 30, second: 10}, {first: 20, second: 20}),  # who had how many before is not known
-        ({first: 30, second: 10}, {first: 30, second: 10}),
-        ({second: 12}, {second: 12}),
+    for stored, purged, expected in (
+        ({first: 30, second: 10}, (), {first: 20, second: 20}),  # who had how many before is not known
+        ({first: 30, second: 10}, (), {first: 30, second: 10}),
+        ({second: 12}, (), {second: 12}),
+        ({first: 30, second: 10}, (first,), {first: 30, second: 10}),  # as a checkpoint deletes old commits
+        ({first: 30, second: 10, quiet: 2}, (first, second), {first: 20, second: 20, quiet: 2}),
     ):
         taken.clear()
-        for key, number in stored.items():
-            for _ in range(number):
-                await store(js, subjects, key)
+        await store_many(js, subjects, stored)
+        for key in purged:
+            await js.purge(subjects.commits_stream, subjects.commits(key), keep=1)
         assert (await reader.read()).commits == expected
         assert sum(taken) == 3
     for _ in range(2):
@@ -87,6 +104,42 @@ async def test_of_many_new_messages_only_the_newest_of_each_log_is_read_and_all_
         await store(js, subjects, quiet)
         assert (await reader.read()).commits == {quiet: 1}
         assert sum(taken) == 1
+
+
+async def test_commits_of_other_workspaces_are_not_counted_as_commits_of_this_one(
+    js: JetStream, subjects: Subjects, taken: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heads, "FEW", 0)
+    mine, theirs = KEYS[0], KEYS[3:]
+    reader = HeadReader(js, subjects, "ws")
+    await store_many(js, subjects, dict.fromkeys([mine, *theirs], 1))
+    await reader.read()
+    for stored, purged, expected in (
+        ({theirs[0]: 30, mine: 5}, False, 1),  # it is not known how many `mine` had before
+        ({theirs[0]: 30, mine: 5}, False, 5),
+        ({mine: 1}, False, 1),  # read without counting
+        ({theirs[0]: 30, mine: 5}, False, 5),
+        ({mine: 10}, False, 10),  # many for the one log of this workspace, but not for all logs
+        ({theirs[0]: 30, mine: 5}, True, 1),
+    ):
+        taken.clear()
+        await store_many(js, subjects, stored)
+        if purged:
+            await js.purge(subjects.commits_stream, subjects.commits(mine), keep=1)
+        assert (await reader.read()).commits == {mine: expected}
+        assert sum(taken) == 1
+
+
+@pytest.mark.parametrize("workspace", [None, "ws"])
+async def test_a_few_new_messages_are_counted_exactly_at_once(
+    js: JetStream, subjects: Subjects, workspace: str | None
+) -> None:
+    first, second = KEYS[:2]
+    reader = HeadReader(js, subjects, workspace)
+    await store_many(js, subjects, {first: 1, second: 1})
+    await reader.read()
+    await store_many(js, subjects, {first: 30, second: 10})
+    assert (await reader.read()).commits == {first: 30, second: 10}
 
 
 async def test_what_could_not_be_read_is_read_by_the_next_call(
@@ -168,3 +221,27 @@ async def test_a_look_shows_what_was_stored_while_servers_answered_and_leaves_no
             await fleet.look()
             assert [info.sequence for info in fleet.change_sets()] == sequences[-1:]
             assert (await js.stream_info(subjects.commits_stream)).consumers == 0
+
+
+async def test_looks_that_overlap_count_each_commit_once(
+    js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[float] = []
+
+    async def no_servers(*_: object, **__: object) -> list[Any]:
+        await anyio.sleep(0.05)  # so that, without a lock, both looks are here at once
+        return []
+
+    async def look(fleet: FleetWatch) -> None:
+        view = await fleet.look()
+        counted.append(view.commits_per_second * view.seconds)
+
+    monkeypatch.setattr(fleet_watch, "ping", no_servers)
+    async with FleetWatch(js, subjects, None) as fleet:
+        await store(js, subjects, KEYS[0])
+        await fleet.look()
+        await store_many(js, subjects, {KEYS[0]: 5})
+        async with anyio.create_task_group() as group:
+            group.start_soon(look, fleet)
+            group.start_soon(look, fleet)
+    assert sum(counted) == pytest.approx(5)

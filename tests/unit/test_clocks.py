@@ -47,6 +47,19 @@ def test_requests_are_no_older_because_the_clock_of_the_server_is_wrong(
         NATS_CLOCK.compare(0.0)
 
 
+def test_after_a_suspend_ages_are_too_low_until_the_next_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() + 600 * 10**9)  # the monotonic clock has stood still
+    stored = message(100.0)
+    try:
+        assert observed(stored) == 0
+        NATS_CLOCK.compare(0.0)
+        assert observed(stored) == pytest.approx(100, abs=50)
+    finally:
+        monkeypatch.undo()
+        NATS_CLOCK.compare(0.0)
+
+
 def test_a_slow_answer_is_not_taken_for_a_wrong_clock() -> None:
     NATS_CLOCK.compare(1.5)
     try:
