@@ -91,10 +91,10 @@ async def find_redo(
             reverted.add(entry.reverts)
             if who.author == author and entry.reverts.request is not None and entry.reverts.of is None:
                 try:
-                    taken_back = await commit_at(entry.reverts.first)
+                    undone = await commit_at(entry.reverts.first)
                 except PositionPurged:
                     continue  # the commit was purged, so it is unknown whether this revert was an undo or a redo
-                if taken_back is not None and taken_back.reverts is None:
+                if undone is not None and undone.reverts is None:
                     return UndoStep(entry, decision, who)
     return None
 

@@ -114,7 +114,7 @@ async def test_a_conflict_is_settled_with_a_definition(
     assert (await acting.get(f"{shop}/draft/conflicts"))["rows"] == []
 
 
-async def test_a_commit_is_taken_back(acting: WebConsole, client: RebaserClient, ws: str, shop: str) -> None:
+async def test_a_commit_is_reverted(acting: WebConsole, client: RebaserClient, ws: str, shop: str) -> None:
     done = await acting.act(f"{shop}/main/edit", {"id": "b", "value": "3", "at": 10**9})
     [request] = (await acting.get(f"{shop}/main/commit?at={done['commit']}"))["requests"]
     back = {"at": done["commit"], "request": request["requestId"], "author": "ann", "message": "a slip"}
@@ -128,7 +128,7 @@ async def test_a_commit_is_taken_back(acting: WebConsole, client: RebaserClient,
     assert missing["error"]["code"] == "no_such_request"
 
 
-async def test_a_commit_of_the_target_is_taken_back_on_a_branch(
+async def test_a_commit_of_the_target_is_reverted_on_a_branch(
     acting: WebConsole, client: RebaserClient, ws: str, shop: str
 ) -> None:
     done = await acting.act(f"{shop}/main/edit", {"id": "b", "value": "3", "at": 10**9})

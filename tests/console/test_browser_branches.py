@@ -171,7 +171,7 @@ async def test_without_actions_nothing_can_be_pressed(running: Any, console: Web
         assert await page.locator("main form").count() == 0
 
 
-async def test_a_commit_is_taken_back_here_or_on_a_branch(
+async def test_a_commit_is_reverted_here_or_on_a_branch(
     running: Any, acting: WebConsole, client: RebaserClient, ws: str, shop: str
 ) -> None:
     seen = Seen()

@@ -35,7 +35,7 @@ async def client(
         await run_sync(connected.close)
 
 
-async def test_a_script_edits_reads_follows_and_takes_back(client: BlockingRebaserClient) -> None:
+async def test_a_script_edits_reads_follows_and_reverts(client: BlockingRebaserClient) -> None:
     def script() -> None:
         response = client.enqueue_updates_with_reply("ws", "cs", [Set("a", 2), DOUBLE], wait="derived")
         assert isinstance(response.status, Success)

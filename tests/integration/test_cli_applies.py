@@ -207,7 +207,7 @@ async def test_a_branch_that_brings_errors_fails_the_check(
         assert await stands(client, "b") == 5
 
 
-async def test_a_protected_change_set_is_mended_by_a_branch_that_takes_its_commits_back(
+async def test_a_protected_change_set_is_mended_by_a_branch_that_reverts_its_commits(
     js: JetStream, subjects: Subjects, client: RebaserClient, place: dict[str, Any]
 ) -> None:
     async with serving(js, subjects, Engine()):

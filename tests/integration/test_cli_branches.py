@@ -152,7 +152,7 @@ async def test_the_status_of_a_change_set_says_what_it_branches_from_and_what_is
         assert [told_of] in await told(place, "status", "shop", "draft")
 
 
-async def test_what_is_before_a_branch_was_created_is_taken_back_with_of(
+async def test_what_is_before_a_branch_was_created_is_reverted_with_of(
     js: JetStream, subjects: Subjects, client: RebaserClient, place: dict[str, Any]
 ) -> None:
     async with serving(js, subjects, Engine()):

@@ -158,7 +158,7 @@ async def test_the_commands(command: Command, client: RebaserClient) -> None:
     ]
 
 
-async def test_edits_are_taken_back(command: Command, client: RebaserClient) -> None:
+async def test_edits_are_reverted(command: Command, client: RebaserClient) -> None:
     at = await edits(client)
     second, third = str(at["second"]), str(at["third"])
     (done,) = await command.json("revert", "ws", "cs", second, "--author", "ann", "-m", "too dear")

@@ -27,7 +27,7 @@ Values = dict[str, int | None]
 
 @dataclass
 class Asked:
-    """A request, and its answer: `applied`, or a code. It has `updates`, or takes back the commits `first` to
+    """A request, and its answer: `applied`, or a code. It has `updates`, or reverts the commits `first` to
     `last`."""
 
     updates: list[Update] = field(default_factory=list)

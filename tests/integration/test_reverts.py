@@ -104,7 +104,7 @@ async def test_random_edits_and_reverts(
     assert True in outcomes or False in outcomes
 
 
-async def test_one_request_of_a_commit_is_taken_back(js: JetStream, subjects: Subjects, client: RebaserClient) -> None:
+async def test_one_request_of_a_commit_is_reverted(js: JetStream, subjects: Subjects, client: RebaserClient) -> None:
     """Later requests of the same commit count as later edits, and earlier ones as the state before."""
     asked: dict[str, list[Update]] = {
         "one": [Set("a", 1), Set("b", 1), Remove("z")],
@@ -175,7 +175,7 @@ async def test_what_was_edited_since_is_refused_and_what_is_older_is_not(
     assert await stands(client) == {"a": repr(Set("a", 3)), "b": repr(Set("b", 3))}
 
 
-async def test_what_the_log_does_not_say_is_not_taken_back(
+async def test_what_the_log_does_not_say_is_not_reverted(
     js: JetStream, subjects: Subjects, client: RebaserClient
 ) -> None:
     async def refused(first: int, last: int | None = None) -> str:

@@ -86,7 +86,7 @@ class Model:
         self.steps.append(step)
 
     def revert(self, author: str, target: int) -> set[str]:
-        """Return the ids in conflict; if there are none, take the step back."""
+        """Return the ids in conflict; if there are none, revert the step."""
         taken = self.steps[target]
         moved = {id_ for id_ in taken.after if taken.after[id_] != taken.before[id_]}
         moved = {id_ for id_ in moved if self.book.get(id_) != taken.before[id_]}
@@ -231,7 +231,7 @@ async def test_a_request_of_several_commits_is_wrong_usage(command: Command) -> 
         assert "requires the position of a single commit" in err
 
 
-async def test_tail_tells_who_and_what_is_taken_back(client: RebaserClient, command: Command) -> None:
+async def test_tail_tells_who_reverted_what(client: RebaserClient, command: Command) -> None:
     await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)], author="ann", message="why", request_id="first")
     await client.undo("ws", "cs", author="ann")
     first, second = await command.json("tail", "ws", "cs")

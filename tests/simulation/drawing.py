@@ -63,7 +63,7 @@ def draw_operations(
 
 
 def draw_history(rng: random.Random, operations: list[Operation]) -> None:
-    """Change some requests, so that they name an author, expect what their client has seen, or take commits back."""
+    """Change some requests, so that they name an author, expect what their client has seen, or revert commits."""
     for operation in operations:
         chance, operation.pick = rng.random(), rng.randrange(10**6)
         if operation.garbage:

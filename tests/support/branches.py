@@ -205,7 +205,7 @@ class World:
         return self.rebase(name, upto=upto)
 
     def revert(self, name: str, first: int, last: int) -> Commit:
-        """Take back the edits of the commits `first` to `last` of the change set's own log. Replayed edits of the
+        """Revert the edits of the commits `first` to `last` of the change set's own log. Replayed edits of the
         target stay."""
         book = self.book(name)
         self._must_be_open(book)

@@ -1,4 +1,4 @@
-"""Branches in which two rules meet: an apply that was taken back, a conflict that an edit hid, a change set without
+"""Branches in which two rules meet: an apply that was reverted, a conflict that an edit hid, a change set without
 target."""
 
 import pytest
@@ -15,7 +15,7 @@ BASE, APPLIED, LATER = Set("a", 0), Set("a", 1), Set("a", 2)
 
 @pytest.mark.parametrize("strategy", Strategy)
 @pytest.mark.parametrize("here", [BASE, APPLIED, LATER, None])
-def test_an_apply_that_the_target_took_back_is_taken_back_in_the_branch(here: Definition, strategy: Strategy) -> None:
+def test_an_apply_that_the_target_reverted_is_reverted_in_the_branch(here: Definition, strategy: Strategy) -> None:
     """The target equals its state at the base again. Its state is read if its commits are gone."""
     branch = Branch(5, "main", 40, "main", 40, changes={"a": BASE}, own=45)
     theirs = Theirs(Source("main", 55), 40, {}, Source("fix", 45), {"a": APPLIED})

@@ -51,7 +51,7 @@ def test_every_merge_of_three_definitions() -> None:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_taking_commits_back_gives_what_stood_before_them(seed: int) -> None:
+def test_reverting_commits_gives_what_stood_before_them(seed: int) -> None:
     """Compared with plain dictionaries: all commits of a range, with and without later edits."""
     rng = random.Random(seed)
     books: list[dict[str, Update]] = [{}]

@@ -47,7 +47,7 @@ async def test_a_revert_of_commits_of_the_target_reverts_none_of_here() -> None:
 
 
 async def test_a_revert_of_a_request_of_the_target_is_no_undo() -> None:
-    """A redo would take it back as if it were an undo."""
+    """A redo would revert it as if it were an undo."""
     assert await Log(commit(5), commit(9, "ann", Reverts(5, 5, RequestId("r5")))).redo() == 9
     assert await Log(commit(5, "bob"), commit(9, "ann", Reverts(7, 7, RequestId("r7"), "main"))).redo() is None
     log = Log(
@@ -56,7 +56,7 @@ async def test_a_revert_of_a_request_of_the_target_is_no_undo() -> None:
     assert await log.redo() == 7
 
 
-async def test_an_undo_that_was_taken_back_is_not_redone_a_second_time() -> None:
+async def test_an_undo_that_was_reverted_is_not_redone_a_second_time() -> None:
     undone = commit(7, "ann", Reverts(5, 5, RequestId("r5")))
     redone = commit(9, "ann", Reverts(7, 7, RequestId("r7")))
     assert await Log(commit(5), undone).redo() == 7

@@ -1,7 +1,7 @@
 """icechunk with one array of numbers in chunks of 1,000, on the local file system.
 
 icechunk cannot merge branches: a session can be rebased only on commits of its own branch, and two edits of one chunk
-are a conflict. It cannot take a commit back, and records no author of a single value. So only the other steps are
+are a conflict. It cannot revert a commit, and records no author of a single value. So only the other steps are
 measured.
 """
 

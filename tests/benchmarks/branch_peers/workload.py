@@ -69,7 +69,7 @@ class Side(Protocol):
         """Read the conflicts that `merge` found, with all definitions, and return their number."""
 
     async def revert(self) -> None:
-        """Take the newest merge back."""
+        """Revert the newest merge."""
 
     async def position(self) -> Any:
         """Return the position of main."""

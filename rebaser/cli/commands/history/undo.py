@@ -56,7 +56,7 @@ def undo(
     reverts an earlier request. `rebaser redo` reverts an undo. If one of the values has been edited again since,
     nothing is reverted; the command shows the conflicts like `rebaser revert`, and the exit code is 1.
     """
-    return _TakeBack("undo", checked_key(workspace, change_set), yes, author, message, timeout, json).run(nats, prefix)
+    return _Revert("undo", checked_key(workspace, change_set), yes, author, message, timeout, json).run(nats, prefix)
 
 
 def redo(
@@ -76,11 +76,11 @@ def redo(
     Your undos are those of the given author or, without --author, those without an author. The command shows the undo
     and asks for confirmation. Once you have sent another edit, there is nothing to redo.
     """
-    return _TakeBack("redo", checked_key(workspace, change_set), yes, author, message, timeout, json).run(nats, prefix)
+    return _Revert("redo", checked_key(workspace, change_set), yes, author, message, timeout, json).run(nats, prefix)
 
 
 @dataclass(slots=True)
-class _TakeBack:
+class _Revert:
     verb: Literal["undo", "redo"]
     key: "ChangeSetKey"
     yes: bool
@@ -102,7 +102,7 @@ class _TakeBack:
         # Ask while no event loop is running. Otherwise, the prompt would need a thread, in which Ctrl-C cannot end it.
         if not code and not self.yes and not typer.confirm("revert this request?", err=True):
             raise CommandFailed("not confirmed: nothing was reverted")
-        code = code or run_async(partial(self._take_back, nats, prefix))
+        code = code or run_async(partial(self._revert, nats, prefix))
         if code:
             return code
         if self.conflicts is not None:
@@ -110,7 +110,7 @@ class _TakeBack:
             raise CommandFailed(
                 f"nothing was reverted: {self.conflicts.message}; revert the newer edits first, or edit the values"
             )
-        assert self.response is not None  # noqa: S101 - `_take_back` sets it or raises
+        assert self.response is not None  # noqa: S101 - `_revert` sets it or raises
         show_success(self.response, self.json)
         assert self.step is not None  # noqa: S101 - `_find` sets it, or raises
         if self.verb == "undo" and not self.json:
@@ -139,7 +139,7 @@ class _TakeBack:
             reopen = f"`rebaser reopen {self.key.workspace} {self.key.change_set}` opens it again"
             raise CommandFailed(f"nothing was reverted: {name} is closed; {reopen}")
 
-    async def _take_back(self, nats: str, prefix: str) -> None:
+    async def _revert(self, nats: str, prefix: str) -> None:
         from rebaser.cli.commands.history.revert import refused
         from rebaser.cli.connect import connect_client
         from rebaser_client import RequestConflicts, RequestRejected

@@ -33,7 +33,7 @@ function edits(at, commit) {
   });
 }
 
-// Taking the edits back, all of them or those of one request, here or on a new branch.
+// Reverting the edits, all of them or those of one request, here or on a new branch.
 function revertForm(at, head, commit, tools) {
   const found = commit.edits.filter((edit) => edit.changeCount).map((edit) => edit.requestId);
   if (!head.actions || !found.length) return null;
