@@ -2,8 +2,10 @@
 
 Most tests of the command line look at what a command prints. Of the processor time of `python -m rebaser`, imports take
 two thirds, so `Commands` starts a server that imports them once. Each command is a process of its own, with its own
-arguments, environment, pipes and exit code, and differs from a real one only in what is loaded. What happens at a start
-is tested with real processes (`tests.support.commands.command`).
+arguments, environment, pipes and exit code. It differs from a real one in what is loaded, and in what the interpreter
+reads at its start: all commands of one server have the same hash seed, and variables such as PYTHONHASHSEED have no
+effect. What happens at a start is tested with real processes (`tests.support.commands.command`), and
+`tests.support.import_alone` imports the module of each command without those of others.
 """
 
 import atexit
@@ -37,13 +39,17 @@ class Command:
         self.args = arguments
         self.answers = answers  # readable once the command has ended
         self._out, self._err = out, err
-        self._pid = int.from_bytes(answers.recv(8), "big")
         self._ended = False
+        pid = answers.recv(8)
+        if len(pid) != 8:
+            self._close()
+            raise AssertionError("the server of commands has ended, or cannot fork; its stderr may say why")
+        self._pid = int.from_bytes(pid, "big")
 
     def result(self) -> subprocess.CompletedProcess[str]:
         """Wait for the end of the command."""
         code = self.answers.recv(8)
-        assert code, "the server of commands has ended"
+        assert len(code) == 8, "the server of commands ended before the command"
         self._ended = True
         texts = []
         for file in (self._out, self._err):
@@ -56,7 +62,11 @@ class Command:
 
     def __exit__(self, *_: object) -> None:
         if not self._ended:
-            os.kill(self._pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+        self._close()
+
+    def _close(self) -> None:
         self.answers.close()
         self._out.close()
         self._err.close()
@@ -67,7 +77,6 @@ class Commands:
     process."""
 
     def __init__(self) -> None:
-        self._server: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 
     def start(self, arguments: Sequence[str], environment: Mapping[str, str], stdin: bytes = b"") -> Command:
@@ -79,8 +88,18 @@ class Commands:
         with theirs:
             request = json.dumps({"arguments": list(arguments), "environment": dict(environment)}).encode()
             assert len(request) < REQUEST_BYTES
-            socket.send_fds(connection, [request], [theirs.fileno(), source, out.fileno(), err.fileno()])
-        os.close(source)
+            try:
+                socket.send_fds(connection, [request], [theirs.fileno(), source, out.fileno(), err.fileno()])
+            except OSError:
+                connection.close()
+                self._socket = None  # the next command starts another server
+                ours.close()
+                out.close()
+                err.close()
+                os.close(sink)
+                raise
+            finally:
+                os.close(source)
         threading.Thread(target=_write, args=(sink, stdin), daemon=True).start()
         return Command(["rebaser", *arguments], ours, out, err)
 
@@ -89,21 +108,20 @@ class Commands:
             self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
                 outside = {name: value for name, value in os.environ.items() if not name.startswith("REBASER_")}
-                self._server = subprocess.Popen(
+                server = subprocess.Popen(
                     [sys.executable, "-m", "tests.support.command_server", str(theirs.fileno())],
                     cwd=ROOT,
                     env=outside | {"OPENBLAS_NUM_THREADS": "1"},  # a process with threads should not fork
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                 )
-            atexit.register(self._end)
+            atexit.register(_end, self._socket, server)
         return self._socket
 
-    def _end(self) -> None:
-        assert self._socket is not None
-        assert self._server is not None
-        self._socket.close()
-        self._server.wait(60)
+
+def _end(connection: socket.socket, server: subprocess.Popen[bytes]) -> None:
+    connection.close()
+    server.wait(60)
 
 
 def _write(sink: int, data: bytes) -> None:
@@ -145,10 +163,17 @@ class Server:
                     return arguments
 
     def _fork(self, asked: dict[str, Any], fds: list[int]) -> list[str] | None:
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            print(f"the server of commands cannot fork: {error}", file=sys.stderr, flush=True)
+            for fd in fds:
+                os.close(fd)
+            return None
         if pid:
             answers = socket.socket(fileno=fds[0])
-            answers.send(pid.to_bytes(8, "big"))
+            with contextlib.suppress(OSError):  # nobody waits for a killed command
+                answers.send(pid.to_bytes(8, "big"))
             self._running[pid] = answers
             for fd in fds[1:]:
                 os.close(fd)
@@ -175,7 +200,7 @@ class Server:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if not pid:
                 break
-            with self._running.pop(pid) as answers, contextlib.suppress(OSError):  # nobody waits for a killed command
+            with self._running.pop(pid) as answers, contextlib.suppress(OSError):
                 answers.send(os.waitstatus_to_exitcode(status).to_bytes(8, "big", signed=True))
 
 
