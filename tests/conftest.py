@@ -84,15 +84,16 @@ COMPILE = (
     "from rebaser.dvu.compiled import loader; from rebaser.dvu.planning import warm_up; loader.load(); warm_up.warm()"
 )
 
-# Each whole run draws one half of the benchmarks, by file, because their short forms only show that they still work.
-HALF = random.SystemRandom().randrange(2)
-
 IN_TIME = 0.8  # share of a test's timeout; the rest is for its fixtures
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long", action="store_true", help="also run the tests marked as long, with more examples of each property"
+    )
+    # Half of the files, because the short forms only show that the benchmarks still work.
+    parser.addoption(
+        "--half", type=int, choices=(0, 1), help="the half of the benchmarks that a whole run draws; default: random"
     )
 
 
@@ -104,6 +105,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     option = config.option
+    if option.half is None:
+        option.half = random.SystemRandom().randrange(2)
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not hasattr(config, "workerinput")
     if whole and config.pluginmanager.hasplugin("xdist") and option.numprocesses is None and not option.usepdb:
         option.numprocesses, option.dist, option.loadscopereorder = 4, "loadfile", False
@@ -145,8 +148,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Tell each process of a whole run which half of the benchmarks is drawn."""
-    if node.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
-        node.workerinput["benchmarks"] = HALF
+    node.workerinput["benchmarks"] = drawn_half(node.config)
+
+
+def drawn_half(config: pytest.Config) -> int | None:
+    """Return which half of the benchmarks this run draws, a whole one in several processes; None if it draws none."""
+    option = config.option
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and getattr(option, "numprocesses", None)
+    half: int | None = option.half if whole and not option.long else None
+    return half
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -197,7 +207,10 @@ def timeout_of(item: pytest.Item) -> float:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print the texts that tests recorded with the property `told`, whether they passed or failed."""
+    """Print which benchmarks were drawn, and the texts that tests recorded with the property `told`, whether they
+    passed or failed."""
+    if (half := drawn_half(terminalreporter.config)) is not None:
+        terminalreporter.write_line(f"drew half of the benchmarks; to draw the same half: pytest --half {half}")
     for reports in terminalreporter.stats.values():
         for report in reports:
             for name, text in getattr(report, "user_properties", ()):
