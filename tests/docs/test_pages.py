@@ -3,6 +3,7 @@ contents."""
 
 import importlib.util
 import re
+import shlex
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -72,15 +73,25 @@ def test_variables_are_settings(page: Path) -> None:
 
 @pytest.mark.parametrize("page", GUIDE, ids=name)
 def test_commands_and_options_exist(page: Path) -> None:
-    """Checks only names in the text: blocks are run by other tests, or have commands of other programs."""
-    for text in re.findall(r"`rebaser ([a-z][^`]*)`", split(page)[0]):
-        words = text.split()
-        command: Any = typer.main.get_command(app)
-        while words and words[0] in getattr(command, "commands", {}):
-            command = command.commands[words.pop(0)]
-        assert command.name != "rebaser", f"{name(page)}: there is no command {text}"
-        options = {"--help", *(option for parameter in command.params for option in parameter.opts)}
-        assert {word for word in words if re.fullmatch(r"--?[a-z][a-z-]*", word)} <= options, f"{name(page)}: {text}"
+    """In the text, and in blocks of commands: other tests run only some of these."""
+    prose, blocks = split(page)
+    for text in re.findall(r"`rebaser ([a-z][^`]*)`", prose):
+        check_command(text.split(), f"{name(page)}: {text}")
+    for block in blocks:
+        lines = block.text.replace("\\\n", " ").splitlines() if block.language == "bash" else []
+        for line in lines:
+            if found := re.match(r"(?:[A-Z_]+=\S+ )*(?:uv run )?rebaser (.*)", line):
+                check_command(shlex.split(found[1], comments=True), f"{block.name}: {line}")
+
+
+def check_command(words: list[str], place: str) -> None:
+    command: Any = typer.main.get_command(app)
+    while words and words[0] in getattr(command, "commands", {}):
+        command = command.commands[words.pop(0)]
+    assert command.name != "rebaser", f"{place}: there is no such command"
+    options = {"--help", *(option for parameter in command.params for option in parameter.opts)}
+    named = {found[0] for word in words if (found := re.match(r"--?[a-z][a-z-]*(?==|$)", word))}
+    assert named <= options, f"{place}: there is no option {', '.join(sorted(named - options))}"
 
 
 @pytest.mark.parametrize("page", GUIDE, ids=name)
