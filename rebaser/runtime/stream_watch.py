@@ -240,8 +240,12 @@ class StreamWatch:
             self.losses.append(f"{_now()} stream {name} was lost with its contents (as of {seen.time}: {contents})")
 
     def _set_problem(self, problem: str) -> None:
-        if problem and problem != self.problem:
+        """Record the problem. Each `server_unready` is followed by one `server_ready_again`, however often the reason
+        changes: alerts subtract their numbers."""
+        if problem and not self.problem:
             log.error("server_unready", reason=problem)
+        elif problem and problem != self.problem:
+            log.error("unready_reason_changed", reason=problem)
         elif self.problem and not problem:
             log.warning("server_ready_again")
         self.problem = problem

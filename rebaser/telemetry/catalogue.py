@@ -72,12 +72,12 @@ REQUESTS_HELD = Counter(
 )
 QUEUE_SECONDS = Histogram(
     "request_queue_seconds",
-    "Time from storing a request in NATS until an owner takes it.",
+    "Time from storing a request in NATS until an owner takes it. Clocks that differ by up to 2 s distort it.",
     FAST,
 )
 REQUEST_SECONDS = Histogram(
     "request_seconds",
-    "Time from storing a request in NATS until its answer is sent.",
+    "Time from storing a request in NATS until its answer is sent. Clocks that differ by up to 2 s distort it.",
     FAST,
 )
 BATCH_REQUESTS = Histogram("batch_requests", "Requests decided in one commit.", COUNTS)

@@ -138,5 +138,6 @@ EVENTS = (
     ("task_unreadable", "warning"),
     ("trace_export_failed", "warning"),
     ("traces_off", "warning"),
+    ("unready_reason_changed", "error"),
     ("value_crashed", "warning"),
 )

@@ -79,6 +79,32 @@ async def test_a_server_that_gets_no_tasks_because_somebody_paused_them_says_so(
     assert [len(events.named(name)) for name in ("server_unready", "server_ready_again")] == [1, 1]
 
 
+async def test_a_server_with_one_problem_after_another_is_unready_once(
+    js: JetStream, subjects: Subjects, events: Events
+) -> None:
+    """Alerts subtract the number of `server_ready_again` from that of `server_unready`."""
+    pause = f"CONSUMER.PAUSE.{subjects.tasks_stream}.{TASKS_CONSUMER}"
+    async with watched(js, subjects) as (streams, _):
+
+        async def problem(part: str) -> None:
+            while part not in streams.problem:
+                streams.check_soon()
+                await anyio.sleep(0.02)
+
+        await js.call(pause, {"pause_until": "2999-01-01T00:00:00Z"})
+        await problem("somebody has paused")
+        streams.note_refusal("no room")
+        await problem("NATS stores no messages: no room")
+        streams.note_refusal("")
+        await problem("somebody has paused")
+        await js.call(pause, {})
+        while streams.problem:
+            streams.check_soon()
+            await anyio.sleep(0.02)
+    names = ("server_unready", "unready_reason_changed", "server_ready_again")
+    assert [len(events.named(name)) for name in names] == [1, 2, 1]
+
+
 async def test_a_stream_that_another_server_made_again_is_lost_all_the_same(
     js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,7 +141,7 @@ async def test_a_stream_that_is_lost_again_is_told_of_again(js: JetStream, subje
 
 
 async def test_a_stream_that_cannot_be_made_again_is_told_of_once_and_the_server_is_unready_meanwhile(
-    js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+    js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch, events: Events
 ) -> None:
     name, problems = subjects.commits_stream, list[str]()
 
@@ -135,6 +161,8 @@ async def test_a_stream_that_cannot_be_made_again_is_told_of_once_and_the_server
         while streams.problem:
             await checkpoint()
     assert problems == [f"missing in NATS: {name}", *["the streams cannot be checked or created: no place left"] * 3]
+    names = ("server_unready", "unready_reason_changed", "server_ready_again")
+    assert [len(events.named(name)) for name in names] == [1, 1, 1]
 
 
 async def test_a_stream_that_nats_cannot_describe_now_is_not_lost(

@@ -40,11 +40,14 @@ NOT_CONNECTED = "max by (job) (rebaser_nats_connected) == 0"
 READY = "max by (job) (rebaser_ready) == 1"
 NO_SPARK = "max by (job) (rebaser_spark_up) == 0"
 LOG_FULL = 'max by (job) (rebaser_stream_full_ratio{stream=~"commits|blobs"}) > 0.95'
-UNREADY = """max by (job) (
+_UNREADY = """
   sum by (job, instance) (rebaser_log_events_total{event="server_unready"})
   - sum by (job, instance) (rebaser_log_events_total{event="server_ready_again"})
   and on (job, instance) rebaser_nats_connected == 1
-) > 0"""
+"""
+UNREADY = f"max by (job) ({_UNREADY}) > 0"
+# The servers that pull tasks are all unready. If only one of them is, the requests of the others may still be stuck.
+ALL_UNREADY = f"min by (job) ({_UNREADY}  and on (job, instance) rebaser_ready == 1\n) > 0"
 
 ANY_FULL = 'max by (job) (rebaser_stream_full_ratio{stream=~"commits|blobs|tasks|dlq"}) > 0.95'
 BUSY = "histogram_quantile(0.5, sum by (job, instance, le) (rate(rebaser_loop_lag_seconds_bucket[1m]))) > 0.2"

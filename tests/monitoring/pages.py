@@ -1,6 +1,7 @@
 """Alerts that page somebody, because users are affected or data is in danger."""
 
 from tests.monitoring.alert import (
+    ALL_UNREADY,
     ANY_FULL,
     CONNECTED,
     NO_SPARK,
@@ -60,7 +61,10 @@ or absent_over_time(rebaser_ready[1d])""",
         "A server is connected to NATS, but cannot read, create or fill the streams, or gets no tasks from them. It is "
         "not ready, and `/readyz` says why.",
         (
-            "`rebaser status` shows which stream has a problem. The log event `server_unready` contains the reason.",
+            (
+                "`rebaser status` shows which stream has a problem. The log event `server_unready`, or a later "
+                "`unready_reason_changed`, contains the reason."
+            ),
             "`nats stream report` shows whether each stream has a leader, and a majority of its copies.",
         ),
         (
@@ -102,7 +106,7 @@ or absent_over_time(rebaser_ready[1d])""",
 and on (job) {CONNECTED}
 and on (job) {READY}
 unless on (job) {ANY_FULL}
-unless on (job) {UNREADY}""",
+unless on (job) {ALL_UNREADY}""",
         "a request has waited for more than a minute",
         "The requests of at least one change set are not decided, and their senders get no answers. Other change "
         "sets may be unaffected.",

@@ -12,7 +12,7 @@ import yaml  # type: ignore[import-untyped]
 
 from tests.docs.pages import ROOT
 from tests.monitoring.alert import Alert
-from tests.monitoring.fleet import FAULT_AT, JOB, STEP, STEPS, A, B, Fault, restarting, series
+from tests.monitoring.fleet import BEGINS, FAULT_AT, JOB, STEP, STEPS, A, B, Fault, event, fault, restarting, series
 from tests.monitoring.promql import check_query
 from tests.monitoring.render import ALERTS, annotations, title
 from tests.monitoring.scenarios import SCENARIOS
@@ -92,3 +92,16 @@ def test_an_alert_fires_soon_and_alone_and_comes_not_too_early(name: str, tmp_pa
 def test_a_rolling_restart_fires_nothing(tmp_path: Path) -> None:
     for instance in (A, B):
         run(tmp_path, checked(restarting(instance), *((at, None, {}) for at in range(FAULT_AT, STEP * STEPS, 30))))
+
+
+@needs_promtool
+def test_one_unready_server_does_not_hide_that_requests_wait(tmp_path: Path) -> None:
+    stuck = BY_NAME["RequestsStuck"]
+    faults = [
+        event("server_unready", instance=A),
+        fault("rebaser_oldest_request_age_seconds", f"45+15x{STEPS - BEGINS}"),
+    ]
+    test = checked(faults, (FAULT_AT + stuck.hold + 60, stuck.name, {"job": JOB}))
+    # Also fires: StreamsUnavailable, for the server.
+    test["alert_rule_test"] = [row for row in test["alert_rule_test"] if row["alertname"] == title(stuck)]
+    run(tmp_path, test)
