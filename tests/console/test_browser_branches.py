@@ -82,7 +82,8 @@ async def test_an_error_is_fixed_on_a_branch_reviewed_and_applied(
         await page.wait_for_selector("section:has(h2:has-text('derived value')) tr:has-text('total')")
         assert await page.get_by_label("Author").input_value() == "ann", "the author is remembered"
         await page.get_by_role("button", name="Apply 1 change").click()
-        await page.wait_for_selector("text=Applied to main in commit")
+        told = rf"Applied to main in commit (\d+)\. To undo it: rebaser revert {ws} main \1\b"
+        await page.wait_for_selector(f"text=/{told}/")
     assert (await client.value(ws, "main", "fee")).value == 1.5  # type: ignore[union-attr]
     assert seen.complaints == []
 

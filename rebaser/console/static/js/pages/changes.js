@@ -55,7 +55,7 @@ function applyBox(at, head, changes, tools) {
       { at: changes.position, targetAt: changes.targetPosition, check: "check" in data, keep: "keep" in data, author: data.author, message: data.message },
       (answer) => {
         const to = { path: { workspace: at.path.workspace, changeSet: head.target } };
-        return html`Applied to ${head.target} in commit <a href=${commitAddress(to, answer.commit)}>${answer.commit}</a>. <span class="dim">To undo it: rebaser undo ${at.path.workspace} ${head.target}</span>`;
+        return html`Applied to ${head.target} in commit <a href=${commitAddress(to, answer.commit)}>${answer.commit}</a>. <span class="dim">To undo it: rebaser revert ${at.path.workspace} ${head.target} ${answer.commit}</span>`;
       },
     );
     tools.reload("changes"); // also if it was refused because the target was edited: the page then shows this edit
