@@ -3,9 +3,10 @@
 A page names the resource that it shows. The stream sends what a GET of this resource would answer, at once and whenever
 that changes. So a page needs no code to merge events, and a stream that was cut just begins anew.
 
-Invariants: there are at most `MAX_STREAMS` streams, at most `MAX_OWN` of them of one viewer, so that nobody takes the
-place of all others, and none of them holds more than one answer. `server` ends a stream whose browser does not take it.
-After the end of a viewer's session, nothing is sent to them.
+Invariants: there are at most `MAX_STREAMS` streams, at most `MAX_OWN` of them of one session, user or address, and none
+of them holds more than one answer. Viewers without a login who come from a loopback address share it, so for them only
+the first limit holds. `server` ends a stream whose browser does not take it. After the end of a viewer's session,
+nothing is sent to them.
 """
 
 import hashlib
@@ -25,7 +26,7 @@ from rebaser_core.errors import RebaserError
 log = structlog.get_logger(__name__)
 
 MAX_STREAMS = 200
-MAX_OWN = 50  # streams of one viewer; a browser closes those of pages that nobody sees
+MAX_OWN = 50  # streams of one session, user or address; a browser closes those of pages that nobody sees
 HEARTBEAT = 15.0  # seconds after which a comment shows that the stream is alive
 RETRY = 2000  # milliseconds until a browser connects again
 
@@ -35,11 +36,11 @@ class LiveStream:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._open = Counter[str]()  # streams, by the name of their viewer
+        self._open = Counter[str]()  # streams, by the name of their viewer; empty for all who have none
 
     def refusal(self, viewer: Viewer) -> str:
         """Return why `viewer` cannot open one more stream; empty if they can."""
-        if self._open[viewer.name] >= MAX_OWN:
+        if viewer.name and self._open[viewer.name] >= MAX_OWN:
             return f"you have {MAX_OWN} live pages open: close some of them, and load this page again"
         if self._open.total() >= MAX_STREAMS:
             return "too many live pages are open: try again later"

@@ -9,6 +9,7 @@ const { curve, fit, layout } = await import(new URL("graph.js", scripts));
 const { run } = await import(new URL("actions.js", scripts));
 const { failedBox } = await import(new URL("parts.js", scripts));
 const { points } = await import(new URL("chart.js", scripts));
+const { follow } = await import(new URL("data.js", scripts));
 
 const parts = (strings, ..._values) => strings;
 
@@ -91,4 +92,39 @@ test("only a refusal tells for certain that nothing was done", () => {
   const title = (status) => failedBox({ status, message: "why" }).values.find((value) => typeof value === "string");
   for (const status of [400, 403, 404, 409]) assert.equal(title(status), "Nothing was done");
   for (const status of [0, 500, 503]) assert.equal(title(status), "It is not certain whether this was done");
+});
+
+// An EventSource that is refused at once.
+class Refused extends EventTarget {
+  static CLOSED = 2;
+  readyState = 2;
+  constructor() {
+    super();
+    queueMicrotask(() => this.dispatchEvent(new Event("error")));
+  }
+  close() {}
+}
+
+// Follow a resource whose stream is refused, until `done`; return what was asked for, and what was told.
+async function refusedWith(answer, done) {
+  const [asked, told] = [[], []];
+  globalThis.document = { hidden: false, addEventListener() {}, removeEventListener() {} };
+  globalThis.EventSource = Refused;
+  globalThis.fetch = async (address) => (asked.push(address), answer);
+  const stop = follow("/overview?span=30", { state: assert.fail, link() {}, trouble: (error) => told.push(error.message) });
+  for (let turn = 0; turn < 1000 && !done(told); turn += 1) await new Promise(setImmediate);
+  stop();
+  return { asked, told };
+}
+
+test("a page says why its live stream is refused, and keeps no second one", async () => {
+  const message = "you have 50 live pages open";
+  const refusal = Response.json({ error: { code: "too_many", message } }, { status: 503 });
+  const asked = ["/api/v1/live?of=%2Foverview%3Fspan%3D30"];
+  assert.deepEqual(await refusedWith(refusal, (told) => told.length), { asked, told: [message] });
+  let ended = false;
+  const body = new ReadableStream({ cancel: () => (ended = true) });
+  const open = new Response(body, { headers: { "content-type": "text/event-stream; charset=utf-8" } });
+  assert.deepEqual(await refusedWith(open, () => ended), { asked, told: [] });
+  assert.ok(ended);
 });

@@ -11,6 +11,7 @@ from rebaser.console.access.rules import (
     ALL_TRIES,
     SESSION,
     TRIES,
+    OpenAccess,
     ProxyAccess,
     Refused,
     TokenAccess,
@@ -138,6 +139,36 @@ def test_a_user_counts_only_from_the_proxy() -> None:
     for peer in ("10.2.0.1", "127.0.0.1", "::1", "", "unix", "2001:db8::1"):
         assert seen(gate, [ann], peer) == "not_from_proxy"
     assert gate.viewer([ann], "10.1.2.3").left < math.inf, "a live stream asks the proxy again"
+
+
+def test_the_token_tells_sessions_apart() -> None:
+    gate = TokenAccess(TOKEN)
+    logins = [gate.login(TOKEN, [HOST], "127.0.0.1") for _ in range(2)]
+    names = [gate.viewer(headers_with(cookie), "127.0.0.1").name for _, cookie in logins]
+    assert names == [viewer.session for viewer, _ in logins]
+    assert len(set(names)) == 2
+
+
+def test_the_proxy_tells_users_apart() -> None:
+    gate = ProxyAccess("X-User", read_networks(["127.0.0.0/8"]))
+    assert [gate.viewer([(b"x-user", user)], "127.0.0.1").name for user in (b"ann", b"bob")] == ["ann", "bob"]
+
+
+@pytest.mark.parametrize(
+    ("peer", "name"),
+    [
+        ("10.0.0.7", "10.0.0.7"),
+        ("::ffff:10.0.0.7", "10.0.0.7"),
+        ("2001:db8::7", "2001:db8::/64"),
+        ("127.0.0.1", ""),
+        ("127.0.0.2", ""),
+        ("::1", ""),
+        ("::ffff:127.0.0.1", ""),
+        ("", ""),
+    ],
+)
+def test_without_a_login_an_address_tells_viewers_apart_unless_it_is_the_end_of_a_tunnel(peer: str, name: str) -> None:
+    assert OpenAccess().viewer([], peer).name == name
 
 
 @pytest.mark.parametrize("users", [[], [b""], [b"  "], [b"ann", b"eve"], [b"a\nb"], [b"x" * 129], [b"\xff\x00"]])

@@ -82,12 +82,13 @@ async def test_one_viewer_leaves_room_for_others(installation: LocalRebaser, mon
     async with web_console(installation.url, access=by_proxy) as console, AsyncExitStack() as stack:
 
         async def opened(user: str) -> bool:
-            live = await stack.enter_async_context(console.live("/overview", {"x-user": user}))
-            return await live.status() == 200
-
-        async def reopened() -> None:
-            while not await opened("ada"):  # the console has not noticed yet that the stream has ended
-                pass
+            """Open a stream. It stays open until the end of the test; the connection of a refused one is closed."""
+            async with AsyncExitStack() as own:
+                live = await own.enter_async_context(console.live("/overview", {"x-user": user}))
+                if await live.status() != 200:
+                    return False
+                stack.push_async_callback(own.pop_all().aclose)
+                return True
 
         async with console.live("/overview", {"x-user": "ada"}) as live:
             assert await live.status() == 200
@@ -95,8 +96,15 @@ async def test_one_viewer_leaves_room_for_others(installation: LocalRebaser, mon
             reply = await console.ask("/api/v1/live?of=/overview", headers={"x-user": "ada"})
             assert "you have 2 live pages open" in reply.json()["error"]["message"]
         with anyio.fail_after(60):
-            await reopened()
+            while not await opened("ada"):  # noqa: ASYNC110 - only a try tells that the console noticed the end of a stream
+                await anyio.sleep(0.02)
         assert not await opened("ada")
+
+
+async def test_viewers_behind_a_tunnel_share_no_limit(console: WebConsole, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "MAX_OWN", 1)
+    async with console.live("/overview") as one, console.live("/overview") as other:
+        assert [await one.status(), await other.status()] == [200, 200]
 
 
 async def test_a_console_without_nats_serves_pages_that_say_so(

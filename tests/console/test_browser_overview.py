@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
+from rebaser.console import stream
 from rebaser.testing import LocalRebaser
 from rebaser_client import Derive, RebaserClient, Set
 from rebaser_client.nats.connection import Connection
@@ -99,6 +100,19 @@ async def test_charts_tell_since_when_they_have_numbers(running: Any, console: W
         await page.wait_for_selector(".chip[aria-current]:has-text('30 minutes')")
         assert (await console.get("/overview?span=30"))["series"]["span"] == 1800
         assert (await console.get("/overview?span=31", 400))["error"]["code"] == "invalid_argument"
+
+
+async def test_a_page_says_why_it_is_not_live(
+    running: Any, console: WebConsole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = stream.MAX_STREAMS
+    monkeypatch.setattr(stream, "MAX_STREAMS", 0)
+    async with opened(running) as page:
+        await page.goto(console.url)
+        await page.wait_for_selector("text=too many live pages are open")
+        monkeypatch.setattr(stream, "MAX_STREAMS", most)
+        await page.wait_for_selector(".tiles")
+        assert await page.get_by_text("too many live pages are open").count() == 0
 
 
 async def test_the_keys(running: Any, console: WebConsole) -> None:

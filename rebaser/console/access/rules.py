@@ -14,7 +14,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Protocol, TypeAlias
 from urllib.parse import urlsplit
@@ -49,7 +49,7 @@ class Refused(Exception):  # noqa: N818 - named after the outcome
 class Viewer:
     """Somebody who may use the console until `until` (monotonic seconds). `user` is their name, as far as it is known;
     `session` tells the sessions of a token apart in the log. `address` is the address of a viewer about whom nothing
-    else is known."""
+    else is known; it is empty if other viewers may have the same one."""
 
     user: str = ""
     session: str = ""
@@ -58,7 +58,7 @@ class Viewer:
 
     @property
     def name(self) -> str:
-        """The text under which what this viewer uses is counted."""
+        """The session, user or address under which what this viewer uses is counted; empty if others may share it."""
         return self.session or self.user or self.address
 
     @property
@@ -89,7 +89,7 @@ class OpenAccess:
     kind = "none"
 
     def viewer(self, headers: Headers, peer: str) -> Viewer:  # noqa: ARG002
-        return Viewer(address=_network_of(peer))
+        return Viewer(address=_own_address(peer))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +115,8 @@ class ProxyAccess:
         return Viewer(user, until=time.monotonic() + PROXY_STREAM)
 
     def _is_trusted(self, peer: str) -> bool:
-        try:
-            address = ip_address(peer)
-        except ValueError:
-            return False
-        if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
-        return any(address in network for network in self.networks)
+        address = _address_of(peer)
+        return address is not None and any(address in network for network in self.networks)
 
 
 @dataclass(slots=True)
@@ -227,16 +222,29 @@ def _digest(text: str) -> bytes:
     return sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
-def _network_of(peer: str) -> str:
-    """Return the address under which tries and streams are counted together: of IPv6, the network that one customer
-    usually gets."""
+def _address_of(peer: str) -> IPv4Address | IPv6Address | None:
+    """Return the address of `peer`; None if it is not one. An IPv4 address that an IPv6 socket shows is IPv4."""
     try:
         address = ip_address(peer)
     except ValueError:
-        return peer
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
+
+
+def _network_of(peer: str) -> str:
+    """Return the address under which tries and streams are counted together: of IPv6, the network that one customer
+    usually gets."""
+    address = _address_of(peer)
+    if isinstance(address, IPv6Address):
         return str(IPv6Network((address, 64), strict=False))
-    return str(address)
+    return peer if address is None else str(address)
+
+
+def _own_address(peer: str) -> str:
+    """Return the address of a viewer; empty for a loopback address, which all viewers behind a tunnel share."""
+    address = _address_of(peer)
+    return "" if address is not None and address.is_loopback else _network_of(peer)
 
 
 def header_of(headers: Headers, name: str) -> str:

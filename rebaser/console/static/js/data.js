@@ -72,8 +72,16 @@ export async function logout() {
 
 const AGAIN = 3000; // milliseconds
 
+// Throw the reason why a stream was refused, which an EventSource does not tell.
+async function checkStream(path) {
+  const response = await send(path, {});
+  if (response.headers.get("content-type")?.startsWith("text/event-stream")) await response.body.cancel();
+  else await answerOf(response);
+}
+
 // Follow the resource `path` until the returned function is called. A page that is hidden follows nothing.
 export function follow(path, { state, trouble, link }) {
+  const stream = `/live?of=${encodeURIComponent(path)}`;
   let source = null;
   let timer = 0;
   const close = () => {
@@ -83,7 +91,7 @@ export function follow(path, { state, trouble, link }) {
   };
   const open = () => {
     close();
-    source = new EventSource(`${API}/live?of=${encodeURIComponent(path)}`);
+    source = new EventSource(API + stream);
     source.addEventListener("state", (event) => {
       link("live");
       state(JSON.parse(event.data));
@@ -97,7 +105,7 @@ export function follow(path, { state, trouble, link }) {
       link("away");
       if (source?.readyState !== EventSource.CLOSED) return;
       timer = setTimeout(open, AGAIN);
-      get(path).catch((error) => error.status && trouble(error)); // says why, which the stream cannot
+      checkStream(stream).catch((error) => error.status && trouble(error));
     });
   };
   const shown = () => {
