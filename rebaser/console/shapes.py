@@ -26,6 +26,7 @@ MAX_CELL = 200  # characters of a value in a table
 MAX_VALUE = 64 * 1024  # characters of one value
 MAX_REQUESTS = 100  # of a commit
 MAX_INPUTS = 100  # of a definition
+STAGES, PLANS = ("plan", "spark", "absorb"), ("", "packets", "full graph")  # of an update: what a server may say
 
 
 def time_text(time: datetime) -> str:
@@ -63,10 +64,12 @@ def stream_object(stream: StreamStatus) -> dict[str, Any]:
 
 
 def update_object(update: UpdateInfo) -> dict[str, Any]:
-    """Return what an update that runs is doing."""
-    stage, plan = (None if text is None else cut(str(text), 40) for text in (update.stage, update.plan))
+    """Return what an update that runs is doing. Words that no server of ours says are left out."""
+    stage = update.stage if update.stage in STAGES else None
+    plan = update.plan if update.plan in PLANS else None
+    wave = update.wave if type(update.wave) is int else None
     said = {"done": update.done, "total": update.total, "seconds": update.seconds}
-    return said | {"stage": stage, "plan": plan, "wave": update.wave}
+    return said | {"stage": stage, "plan": plan, "wave": wave}
 
 
 def activity_object(row: ActiveChangeSet) -> dict[str, Any]:

@@ -12,9 +12,10 @@ import pytest
 from rebaser.console.access import hiding
 from rebaser.console.access.hiding import kind_of, show_values, size_told, told, told_start
 from rebaser.console.app import DOWNLOADS, RESOURCES
-from rebaser.console.shapes import definition_text, fault_object, json_start, update_line
+from rebaser.console.shapes import definition_text, fault_object, json_start, update_line, update_object
 from rebaser.testing import LocalRebaser
 from rebaser_client import Derive, RebaserClient, Set, UnprocessableError
+from rebaser_client.admin.servers import UpdateInfo
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
@@ -219,6 +220,18 @@ def test_values_are_hidden_from_code_that_says_nothing() -> None:
         assert (told(SECRET), told_start("a: b: c"), json_start(SECRET, 100)) == (SECRET, "a: b: c", f'"{SECRET}"')
 
     Context().run(check)
+
+
+def test_a_server_tells_nothing_where_words_are_known() -> None:
+    """What answers a ping may be no server of ours; the texts of a stage, a plan and a wave are not hidden."""
+    known = [UpdateInfo("ws", "cs", 1, 2, 3.0, "spark", plan, 4) for plan in ("", "packets", "full graph")]
+    assert [(one["stage"], one["plan"], one["wave"]) for one in map(update_object, known)] == [
+        ("spark", "", 4), ("spark", "packets", 4), ("spark", "full graph", 4),
+    ]  # fmt: skip
+    others: tuple[Any, ...] = (SECRET, [SECRET], {SECRET: 1}, None, True, 1.5)
+    for other in others:
+        told_of = update_object(UpdateInfo("ws", "cs", 1, 2, 3.0, other, other, other))
+        assert (told_of["stage"], told_of["plan"], told_of["wave"]) == (None, None, None), other
 
 
 def test_only_shapes_makes_json_of_values() -> None:
