@@ -15,9 +15,10 @@ from rebaser.console.api.values import STATES, _group, _search, matching_ids, se
 from rebaser.console.reading import states
 from rebaser.console.reading.kept import Kept
 from rebaser.console.reading.states import BrowsedState, StateCache, span, start_after
-from rebaser_client import Derive, RebaserClient, Set, UnprocessableError
+from rebaser_client import Derive, RebaserClient, Set, UnprocessableError, Unset
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.values import Fault
 
 IDS = st.lists(st.text(st.sampled_from("ab/~\U0010fffe"), min_size=1, max_size=5), unique=True).map(sorted)
 
@@ -73,9 +74,15 @@ async def test_what_is_kept_of_a_search_are_places_and_no_ids(
 ) -> None:
     """Ids would stay in memory, uncounted, after their state was replaced."""
     monkeypatch.setattr(states, "FEW", few)
-    loaded = BrowsedState(state_of([f"{letter}/{number}" for letter in "ab" for number in range(50)]))
+    filled = state_of([f"{letter}/{number}" for letter in "ab" for number in range(50)])
     for number in range(0, 50, 3):
-        loaded.state.cells.apply(Derive(f"b/{number}", "sum", {"values": ["a/1"]}), 2)
+        id_ = f"b/{number}"
+        filled.cells.apply(Derive(id_, "sum", {"values": [f"a/{number % 2}"]}), 2)
+        filled.cells.store_result(id_, None, Fault("failed", "it fails", id_))
+    filled.cells.apply(Unset("b/1"), 2)
+    filled.roots["a/0"] = 2
+    loaded = BrowsedState(filled)
+    assert (loaded.stale[:2], loaded.errors[:2]) == (["b/0", "b/12"], ["b/15", "b/21"])
     kept = Kept()
     console = cast("Any", SimpleNamespace(kept=kept))
 
@@ -84,7 +91,7 @@ async def test_what_is_kept_of_a_search_are_places_and_no_ids(
 
     whole = await found("", "")
     assert whole == [id_ for id_ in loaded.ids if id_ in set(_group(loaded, state=state))]
-    assert bool(whole) == (state in ("all", "derived", "set"))
+    assert whole != []
     for words in ("1", "*2", ""):
         for prefix in ("", "b/", "b/1", "c"):
             expected = [id_ for id_ in search_ids(whole, words) if id_.startswith(prefix)]
@@ -96,6 +103,16 @@ async def test_what_is_kept_of_a_search_are_places_and_no_ids(
     assert kept.bytes >= sum(entry.itemsize * len(entry) for entry in entries)
     changed = BrowsedState(state_of(["1"]))
     assert list(await matching_ids(console, changed, words="1", state="all", prefix="")) == ["1"]
+
+
+@pytest.mark.parametrize("few", [0, 10**6])
+@pytest.mark.parametrize("other", ["0", "aa", "c"])
+def test_an_id_that_is_not_there_has_no_place(other: str, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(states, "FEW", few)
+    loaded = BrowsedState(state_of(["a", "b"]))
+    assert list(loaded.places(["a", "b"])) == [0, 1]
+    with pytest.raises(AssertionError, match=other):
+        loaded.places(sorted(["a", "b", other]))
 
 
 class Installation:

@@ -91,7 +91,8 @@ class BrowsedState:
         return found
 
     def places(self, some: Sequence[str]) -> "array[int]":
-        """Return the places in `ids` of some of them, which are in order, too."""
+        """Return the places in `ids` of some of them, which are in order, too. Another id would get a wrong place, or
+        end the list early; it raises `AssertionError`."""
         found = array("I")
         if len(some) * FEW > len(self.ids):
             rest = iter(some)
@@ -100,10 +101,12 @@ class BrowsedState:
                 if id_ == wanted:
                     found.append(place)
                     wanted = next(rest, None)
+            assert wanted is None, wanted  # noqa: S101 - see above
             return found
         place = 0
         for id_ in some:
             place = bisect_left(self.ids, id_, place)
+            assert self.ids[place : place + 1] == [id_], id_  # noqa: S101 - see above
             found.append(place)
         return found
 
