@@ -1,7 +1,8 @@
 """Runs a rendered container without Kubernetes: the image is this checkout, and the test acts as the kubelet.
 
 The process sees what it would see in the container: a root file system that it may not write to, empty folders where
-the pod mounts them, only the environment of the image and of the pod, the user of the pod, and no capability.
+the pod mounts them, the files of its Secrets, only the environment of the image and of the pod, the user of the pod,
+and no capability.
 """
 
 import json
@@ -14,6 +15,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 import anyio
 import pytest
@@ -22,13 +24,15 @@ from tests.docs.pages import ROOT
 from tests.kubernetes.chart import NAME, Object, Rendered
 from tests.support.fleet import ServerProcess
 
+Secrets: TypeAlias = Mapping[str, Mapping[str, str]]
+
 # Makes the root file system at $1, and runs the other arguments in it, in the same process.
 MAKE_ROOT = r"""
 set -eu
 root=$1; shift
 share() { mkdir -p "$root$1"; mount --rbind "$1" "$root$1"; mount -o remount,bind,ro "$root$1"; }
 mount -t tmpfs -o mode=755 pod "$root"
-for folder in /usr /etc /bin /sbin /lib /lib64; do
+for folder in /usr /bin /sbin /lib /lib64; do
   if [ -L "$folder" ]; then cp -P "$folder" "$root/"; elif [ -e "$folder" ]; then share "$folder"; fi
 done
 for folder in $SHARED; do share "$folder"; done
@@ -40,8 +44,9 @@ cp "$REPOSITORY/deploy/entrypoint" "$root/opt/image/rebaser-entrypoint"
 cp "$REPOSITORY/deploy/healthcheck" "$root/opt/image/rebaser-healthcheck"
 [ -e /usr/bin/tini ] || printf '#!/bin/sh\nshift\nexec "$@"\n' > "$root/opt/image/tini"
 chmod 755 "$root"/opt/image/*
-{ cat /etc/passwd; echo "rebaser:x:$USER_ID:$GROUP_ID::/var/lib/rebaser:/bin/sh"; } > "$root/opt/passwd"
-mount --bind "$root/opt/passwd" "$root/etc/passwd"
+cp -a /etc "$root/"
+echo "rebaser:x:$USER_ID:$GROUP_ID::/var/lib/rebaser:/bin/sh" >> "$root/etc/passwd"
+(cd "$SECRETS"; find . -type f -exec install -D -m 440 -g "$GROUP_ID" {} "$root/{}" \;)
 mount -o remount,ro "$root"
 exec chroot "$root" setpriv --reuid "$USER_ID" --regid "$GROUP_ID" --clear-groups --inh-caps=-all --bounding-set=-all \
   --no-new-privs "$@"
@@ -69,16 +74,29 @@ def image_environment() -> dict[str, str]:
 
 
 class Pod:
-    """A running container of a Deployment of the chart."""
+    """A running container of a Deployment of the chart. `secrets` has the contents of the Secrets that it mounts, by
+    the name of the Secret and the key."""
 
-    def __init__(self, rendered: Rendered, name: str, folder: Path) -> None:
+    def __init__(self, rendered: Rendered, name: str, folder: Path, secrets: Secrets | None = None) -> None:
         self.container = rendered.container(name)
         self._spec = rendered.pod(name)
         environment = image_environment() | rendered.environment(name)
         environment["PATH"] = f"/opt/image:{environment['PATH']}"
         self._environment = environment
         self._folder = folder
+        self._secrets = folder.with_name("secrets")
+        self._write_secrets(secrets or {})
         self.process: ServerProcess
+
+    def _write_secrets(self, secrets: Secrets) -> None:
+        """Write the files of the Secrets that the pod mounts into a folder, which `MAKE_ROOT` copies to its root."""
+        self._secrets.mkdir()
+        for volume in self._spec["volumes"]:
+            for item in volume.get("secret", {}).get("items", ()):
+                [mount] = [one for one in self.container["volumeMounts"] if one["name"] == volume["name"]]
+                file = self._secrets / mount["mountPath"].lstrip("/") / item["path"]
+                file.parent.mkdir(parents=True)
+                file.write_text(secrets[volume["secret"]["secretName"]][item["key"]])
 
     def port(self, name: str) -> int:
         [port] = [port["containerPort"] for port in self.container["ports"] if port["name"] == name]
@@ -103,6 +121,7 @@ class Pod:
             "EMPTY": " ".join(mounts),
             "WORKING": self.container.get("workingDir", "/var/lib/rebaser"),
             "PREFIX": sys.prefix,
+            "SECRETS": str(self._secrets),
             "REPOSITORY": str(ROOT),
             "USER_ID": str(security["runAsUser"]),
             "GROUP_ID": str(security["runAsGroup"]),
@@ -156,11 +175,14 @@ class Pod:
 
 
 @asynccontextmanager
-async def running(rendered: Rendered, folder: Path, name: str = NAME) -> AsyncIterator[Pod]:
-    """Run the container of a Deployment. At the end, stop it as Kubernetes does, and check that it ends in time."""
+async def running(
+    rendered: Rendered, folder: Path, name: str = NAME, secrets: Secrets | None = None
+) -> AsyncIterator[Pod]:
+    """Run the container of a Deployment, with `secrets` as in `Pod`. At the end, stop it as Kubernetes does, and check
+    that it ends in time."""
     root = folder / "root"
     root.mkdir()
-    pod = Pod(rendered, name, root)
+    pod = Pod(rendered, name, root, secrets)
     command = pod.command(*image_line("ENTRYPOINT"), *pod.container["args"])
     async with (
         await anyio.open_process(command, stdout=None, env=pod.outside()) as process,

@@ -144,19 +144,19 @@ def test_a_collector_turns_traces_on() -> None:
             "the console needs an address",
         ),
         ({"console": {"auth": {"type": "password"}}}, "at '/console/auth/type'"),
-        ({"console": {"auth": {"type": "token"}}}, "need each other"),
-        ({"console": {"auth": {"token": KEY}}}, "need each other"),
+        ({"console": {"enabled": True, "auth": {"type": "token"}}}, "need each other"),
+        ({"console": {"enabled": True, "auth": {"token": KEY}}}, "need each other"),
         ({"console": {"auth": {"type": "token", "token": {"name": "a"}}}}, "at '/console/auth/token'"),
-        ({"console": {"auth": {"type": "proxy"}}}, "console.auth.trustProxy"),
-        ({"console": {"auth": {"trustProxy": ["10.0.0.0/8"]}}}, "console.auth.trustProxy"),
+        ({"console": {"enabled": True, "auth": {"type": "proxy"}}}, "console.auth.trustProxy"),
+        ({"console": {"enabled": True, "auth": {"trustProxy": ["10.0.0.0/8"]}}}, "console.auth.trustProxy"),
         ({"console": {"auth": {"trustProxy": ["the proxy"]}}}, "at '/console/auth/trustProxy/0'"),
-        ({"console": {"auth": {"type": "token", "token": KEY}}}, "needs console.hosts"),
-        ({"console": {"hosts": ["console.example.com"]}}, "needs console.hosts"),
+        ({"console": {"enabled": True, "auth": {"type": "token", "token": KEY}}}, "needs console.hosts"),
+        ({"console": {"enabled": True, "hosts": ["console.example.com"]}}, "needs console.hosts"),
         (
-            {"console": {"auth": {"type": "token", "token": KEY}, "hosts": ["console.example.com"]}},
+            {"console": {"enabled": True, "auth": {"type": "token", "token": KEY}, "hosts": ["console.example.com"]}},
             "add its ingress or proxy to networkPolicy.console",
         ),
-        ({"console": {"hideValues": True, "actions": True}}, "console.hideValues excludes"),
+        ({"console": {"enabled": True, "hideValues": True, "actions": True}}, "console.hideValues excludes"),
         ({"image": {"digest": "abc"}}, "at '/image/digest'"),
         ({"image": {"repository": ""}}, "at '/image/repository'"),
         ({"port": 80}, "at '/port'"),
@@ -165,6 +165,12 @@ def test_a_collector_turns_traces_on() -> None:
 )
 def test_values_that_cannot_work_are_refused(layer: dict[str, Any], reason: str) -> None:
     assert reason in refusal(layer)
+
+
+def test_a_console_that_is_off_may_have_half_of_its_values() -> None:
+    half = {"auth": {"type": "token"}, "hosts": ["console.example.com"], "hideValues": True, "actions": True}
+    assert not render({"console": half}).has("Deployment", f"{NAME}-console")
+    assert "need each other" in refusal({"console": {"enabled": True, **half}})
 
 
 def test_nothing_is_deployed_without_a_decision_about_image_nats_and_spark() -> None:

@@ -12,7 +12,7 @@ from anyio import to_thread
 from rebaser.embedded.nats import embedded_nats
 from rebaser_client import RebaserClient, Set, Success
 from tests.kubernetes.chart import NAME, Rendered, Values, render
-from tests.kubernetes.matrix import MONITORED, PROXY, SCALED, SPARK
+from tests.kubernetes.matrix import MONITORED, PROXY, SCALED, SPARK, TOKEN
 from tests.kubernetes.pod import Pod, image_line, needs_namespaces, running
 from tests.support.fleet import NO_SPARK
 
@@ -103,13 +103,15 @@ async def test_a_pod_can_write_only_to_its_empty_folders(unused_port: int, tmp_p
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("layer", "status"), [({}, b"200"), (PROXY, b"403")], ids=["open", "proxy"])
+@pytest.mark.parametrize(
+    ("layer", "status"), [({}, b"200"), (TOKEN, b"303"), (PROXY, b"403")], ids=["open", "token", "proxy"]
+)
 async def test_the_pod_of_the_console_runs(unused_port: int, tmp_path: Path, layer: Values, status: bytes) -> None:
     """With a login, its probes pass without one, and its pages do not open."""
     async with embedded_nats(tmp_path / "nats") as nats:
         values = (layer, {"settings": {"nats_url": nats.url}, "console": {"enabled": True, "port": unused_port}})
         chart = await to_thread.run_sync(lambda: render(*values))
-        async with running(chart, tmp_path, f"{NAME}-console") as pod:
+        async with running(chart, tmp_path, f"{NAME}-console", {"console": {"token": "a-token-of-this-test"}}) as pod:
             await pod.started()
             assert await pod.passes("liveness")
             async with await anyio.connect_tcp("127.0.0.1", unused_port) as stream:

@@ -182,6 +182,7 @@ priorityClassName: {{ . }}
 {{- if and $values.console.enabled (not (or $values.settings.nats_url $values.console.settings.nats_url $values.console.secrets.nats_url)) }}
 {{- fail "the console needs an address of NATS: set console.settings.nats_url, or console.secrets.nats_url" }}
 {{- end }}
+{{- if $values.console.enabled }}
 {{- $auth := $values.console.auth }}
 {{- if ne (eq $auth.type "token") (not (empty $auth.token)) }}
 {{- fail "console.auth.type token and console.auth.token, the Secret that contains the token, need each other" }}
@@ -197,6 +198,7 @@ priorityClassName: {{ . }}
 {{- end }}
 {{- if and $values.console.hideValues $values.console.actions }}
 {{- fail "console.hideValues excludes console.actions: who may define a formula can find out each value" }}
+{{- end }}
 {{- end }}
 {{- if and $values.autoscaling.enabled (lt $values.autoscaling.maxReplicas $values.autoscaling.minReplicas) }}
 {{- fail "autoscaling.maxReplicas is lower than autoscaling.minReplicas" }}
