@@ -35,6 +35,7 @@ def describe(server: Server) -> dict[str, object]:
         "trouble": snapshot.missing or snapshot.trouble,
         "losses": list(snapshot.losses),
         "owned": snapshot.owned,
+        "held": snapshot.tasks_held + snapshot.tasks_following,
         "slots": snapshot.slots,
         "sweeper": snapshot.sweeper,
         "updates": [_describe_update(update) for update in census.slow_updates],

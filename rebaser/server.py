@@ -121,6 +121,7 @@ class Server:
             sweeper=self._sweeper.pinned,
             sweep=self._sweeper.seen,
             tasks_held=len(self._held),
+            tasks_following=len(self._successor_tasks),
         )
 
     def census(self) -> Census:

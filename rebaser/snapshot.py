@@ -59,7 +59,8 @@ class Snapshot:
       has. `tasks_in_hand`: the number of tasks that servers have. These and `oldest_request_age` are as of the last
       check of the streams.
     - `sweep`: the result of the last sweep; None unless this server is the sweeper.
-    - `tasks_held`: tasks without a free slot. `deletes_queued`: requests that are decided and not deleted yet.
+    - `tasks_held`: tasks without a free slot. `tasks_following`: tasks whose change sets have a previous owner that is
+      still ending. `deletes_queued`: requests that are decided and not deleted yet.
     - `spark_load`: the numbers of small and of large calls that wait for a Spark job, then those of running jobs.
     - `spark`: `starting`, `ready`, `restarting`, `stopped`, or `down: REASON`.
     """
@@ -90,6 +91,7 @@ class Snapshot:
     tasks_waiting: int = 0
     tasks_in_hand: int = 0
     tasks_held: int = 0
+    tasks_following: int = 0
     deletes_queued: int = 0
     spark_load: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
 

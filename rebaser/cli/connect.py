@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rebaser_client.admin.servers import ServerInfo
 
 FIRST_ROUND = 0.25  # seconds to wait for the answers to the first ping
+PING_AGAIN = 0.5  # seconds from one ping to the next, until a wanted server answers
 
 
 def connect_client(
@@ -77,29 +78,22 @@ async def ping_servers(nats: str, prefix: str, server: str | None, timeout: floa
     from rebaser_core.streams.subjects import Subjects
 
     settings = load_settings(nats_url=nats, prefix=prefix, **ACCESS_VALUES.get())
-    servers: list[ServerInfo] = []
+
+    def wanted(answers: list["ServerInfo"]) -> list["ServerInfo"]:
+        return [answer for answer in answers if server in (None, answer.id)]
+
     async with Connection.connect(
         settings.nats_url,
         name="rebaser-ping",
         inbox_prefix=settings.inbox_prefix,
         **settings.access(),
     ) as connection:
-
-        def wanted(answers: list["ServerInfo"]) -> list["ServerInfo"]:
-            return [answer for answer in answers if server in (None, answer.id)]
-
-        # A server that is starting has not heard the first ping; a server with a slow network answers late.
-        remaining, patience = timeout, FIRST_ROUND
-        while remaining > 0 and not servers:
-            patience = min(patience, remaining)
-            servers = wanted(
-                await ping(
-                    connection,
-                    Subjects(settings.prefix),
-                    min(FIRST_ROUND, patience),
-                    patience=patience,
-                    enough=lambda answers: bool(wanted(answers)),
-                )
-            )
-            remaining, patience = remaining - patience, patience * 2
-    return servers
+        servers = await ping(
+            connection,
+            Subjects(settings.prefix),
+            min(FIRST_ROUND, timeout),
+            patience=timeout,
+            enough=lambda answers: bool(wanted(answers)),
+            again=PING_AGAIN,
+        )
+    return wanted(servers)

@@ -15,7 +15,7 @@ from typing import Any, Self
 import anyio
 
 from rebaser_client.admin.fleet import FleetState, FleetView
-from rebaser_client.admin.servers import PATIENCE, ServerInfo, owners_of, ping
+from rebaser_client.admin.servers import PATIENCE, ServerInfo, holders_of, ping
 from rebaser_client.admin.status import key_counts
 from rebaser_client.admin.stream_usage import TasksStatus, read_tasks
 from rebaser_client.jetstream import ApiError, JetStream, StreamInfo
@@ -43,6 +43,7 @@ class FleetWatch:
         self._heads = HeadReader(js, subjects, workspace)
         self._looking = anyio.Lock()  # otherwise, two calls at once would count the same commits twice
         self._looked: float | None = None
+        self._answered: frozenset[str] = frozenset()  # the ids of the servers that answered the last look
         self._requests: StreamInfo | None = None
         self._counted = -1.0  # the value of `time.monotonic` until which the last counts are recent enough
         self._pending: dict[ChangeSetKey, int] = {}
@@ -60,8 +61,9 @@ class FleetWatch:
         """Return the current activity. Rates are averages since the previous call; in the first call, they are 0.
 
         If `asked` is given, the servers also report on this change set (`ServerInfo.about`). The call takes at least
-        half a second, which is the time that servers have to answer, and at most two seconds if tasks are held by a
-        server that has not answered. Calls wait for each other.
+        half a second, which is the time that servers have to answer. If the servers that answered do not have all
+        delivered tasks, it takes up to two seconds, or until all servers that answered the previous call have answered.
+        Calls wait for each other.
 
         Raise `RebaserError` if NATS does not answer or refuses a call. The next call then tries again.
         """
@@ -123,9 +125,10 @@ class FleetWatch:
 
     async def _servers(self, asked: ChangeSetKey | None) -> tuple[list[ServerInfo], TasksStatus | None]:
         tasks = await read_tasks(self._js, self._subjects)
-        enough = owners_of(0 if tasks is None else tasks.in_flight)
-        connection = self._js.connection
-        return await ping(connection, self._subjects, key=asked, patience=PATIENCE, enough=enough), tasks
+        enough = holders_of(0 if tasks is None else tasks.in_flight, self._answered)
+        servers = await ping(self._js.connection, self._subjects, key=asked, patience=PATIENCE, enough=enough)
+        self._answered = frozenset([server.id for server in servers])
+        return servers, tasks
 
     async def _info(self, stream: str) -> StreamInfo | None:
         try:

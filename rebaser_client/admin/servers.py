@@ -3,7 +3,7 @@ JetStream."""
 
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 
@@ -67,6 +67,8 @@ class ServerInfo:
     - `functions`: the names of the functions that the server can compute. `signatures`: their signatures, by name.
     - `about`: its report on the change set that the ping asked about; None if the ping did not ask about a change set,
       or if the server's release is too old.
+    - `held`: the number of tasks that it has without working on them, because it has no free slot for them, or because
+      the previous owner of the change set is ending. 0 from a server of an older release.
     """
 
     id: str
@@ -83,6 +85,7 @@ class ServerInfo:
     functions: tuple[str, ...] = ()
     signatures: Mapping[str, Signature] = field(default_factory=dict)
     about: OwnerFacts | None = None
+    held: int = 0
 
 
 SERVER_FIELDS = tuple(field_.name for field_ in fields(ServerInfo))
@@ -96,12 +99,19 @@ def _anyone(_: list[ServerInfo]) -> bool:
     return True
 
 
-def owners_of(tasks: int) -> Enough:
-    """Return a condition for `ping`: the servers that answered own as many change sets as servers hold `tasks`.
+def holders_of(tasks: int, known: Collection[str] = ()) -> Enough:
+    """Return a condition for `ping`: the servers that answered have all `tasks` delivered tasks.
 
-    If they own fewer, the answer of an owner may be late.
+    If they have fewer, an answer may be late. However, tasks that were returned with a delay count as delivered, too.
+    Therefore, it is also enough if all `known` servers answered, as long as at least one is known.
     """
-    return lambda servers: sum(server.owned for server in servers) >= tasks
+
+    def enough(servers: list[ServerInfo]) -> bool:
+        if known and {server.id for server in servers}.issuperset(known):
+            return True
+        return sum(server.owned + server.held for server in servers) >= tasks
+
+    return enough
 
 
 async def ping(
@@ -112,22 +122,32 @@ async def ping(
     *,
     patience: float = 0.0,
     enough: Enough = _anyone,
+    again: float | None = None,
 ) -> list[ServerInfo]:
     """Return the servers that answer within `wait` seconds, sorted by id.
 
-    If these answers are not `enough`, wait until they are, but no longer than `patience` seconds in all. If `key` is
-    given, the servers also report on this change set.
+    If these answers are not `enough`, wait until they are, but no longer than `patience` seconds in all. If `again` is
+    given, repeat the ping every `again` seconds meanwhile, because a server that is starting has not heard the first
+    one; of several answers of a server, the newest counts. If `key` is given, the servers also report on this change
+    set.
     """
     servers: list[ServerInfo] = []
-    inbox = connection.new_inbox()
+    inbox = connection.new_inbox()  # one for all pings, so that a late answer to an earlier one is heard, too
+    asked = b"" if key is None else dumps(JSON, {"workspace": key.workspace, "changeSet": key.change_set})
     async with connection.subscribe(inbox, request_subject=subjects.ping) as answers:
-        asked = b"" if key is None else dumps(JSON, {"workspace": key.workspace, "changeSet": key.change_set})
+        deadline = anyio.current_time() + patience
         await connection.publish(subjects.ping, asked, {REPLY_INBOX: inbox}, reply=inbox)
         with anyio.move_on_after(wait):
             await _collect(answers, servers, lambda _: False)
-        if not enough(servers):
-            with anyio.move_on_after(patience - wait):
+        while not enough(servers) and (left := deadline - anyio.current_time()) > 0:
+            if again is not None:
+                await connection.publish(subjects.ping, asked, {REPLY_INBOX: inbox}, reply=inbox)
+            with anyio.move_on_after(left if again is None else min(again, left)) as waiting:
                 await _collect(answers, servers, enough)
+            if not waiting.cancelled_caught:
+                break  # the answers are enough, or the connection was closed
+    if again is not None:
+        servers = list({server.id: server for server in servers}.values())
     return sorted(servers, key=lambda server: server.id)
 
 

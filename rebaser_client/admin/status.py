@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import anyio
 
-from rebaser_client.admin.servers import PATIENCE, ServerInfo, UpdateInfo, owners_of, ping
+from rebaser_client.admin.servers import PATIENCE, ServerInfo, UpdateInfo, holders_of, ping
 from rebaser_client.admin.stream_usage import (
     DurabilityStatus,
     StreamStatus,
@@ -86,8 +86,8 @@ async def read_overview(
 ) -> Overview:
     """Read the overview of one workspace, or of all workspaces."""
     queue = await read_tasks(js, subjects)
-    held = 0 if queue is None else queue.in_flight
-    servers = await ping(connection, subjects, patience=PATIENCE, enough=owners_of(held))
+    delivered = 0 if queue is None else queue.in_flight
+    servers = await ping(connection, subjects, patience=PATIENCE, enough=holders_of(delivered))
     pending = await key_counts(js, subjects, subjects.requests_stream, "requests", workspace)
     tasks = await key_counts(js, subjects, subjects.tasks_stream, "tasks", workspace)
     try:

@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
+from rebaser.cli import connect
 from rebaser_client import RebaserClient, Set
 from rebaser_client.admin import explanations, fleet_watch, status
 from rebaser_client.jetstream import JetStream
@@ -78,3 +79,44 @@ async def test_overviews_show_it(client: RebaserClient) -> None:
 async def test_a_ping_with_a_long_timeout_hears_it(nats_url: str, subjects: Subjects) -> None:
     [server] = await rebaser_json("ping", "--timeout", "60", nats_url=nats_url, prefix=subjects.prefix)
     assert server["id"] == "far"
+
+
+async def test_a_ping_is_repeated_and_a_late_answer_to_an_earlier_one_counts(
+    js: JetStream, nats_url: str, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "PING_AGAIN", 0.01)
+    async with js.connection.subscribe(subjects.ping) as pings, anyio.create_task_group() as group:
+
+        async def answer_the_first_after_the_twentieth() -> None:
+            first = await anext(pings)
+            for _ in range(19):
+                await anext(pings)
+            await js.connection.publish(first.headers[REPLY_INBOX], dumps(JSON, ANSWER))
+
+        group.start_soon(answer_the_first_after_the_twentieth)
+        servers = await connect.ping_servers(nats_url, subjects.prefix, "far", 60.0)
+        group.cancel_scope.cancel()
+    assert [server.id for server in servers] == ["far"]
+
+
+@pytest.mark.usefixtures("far")
+async def test_tasks_that_wait_for_a_slot_delay_no_overview(
+    client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status, "PATIENCE", 3600.0)
+    monkeypatch.setitem(ANSWER, "owned", 0)
+    monkeypatch.setitem(ANSWER, "held", 1)
+    with anyio.fail_after(120):
+        assert [server.held for server in (await client.status()).servers] == [1]
+
+
+@pytest.mark.usefixtures("far")
+async def test_a_task_that_no_server_has_delays_no_later_look(
+    client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_watch, "PATIENCE", 3600.0)
+    async with client.fleet() as fleet:
+        with anyio.fail_after(120):
+            await fleet.look()
+            monkeypatch.setitem(ANSWER, "owned", 0)  # the task was returned with a delay
+            assert [server.owned for server in (await fleet.look()).servers] == [0]

@@ -8,6 +8,7 @@ import anyio
 import pytest
 import structlog
 
+from rebaser.pings import describe
 from rebaser.runtime.measured import MeasuredBlobs, MeasuredJetStream
 from rebaser.telemetry.log_events import EventCounter
 from rebaser_client import RebaserClient, Set, Update
@@ -136,7 +137,10 @@ async def test_a_task_without_a_slot_shows(js: JetStream, subjects: Subjects, cl
             await engine.asked.wait()
         key = ChangeSetKey("ws", "second")
         server._held[key] = server._owners[ChangeSetKey("ws", "first")].lease.task
-        assert figures(server)["tasks_held",] == 1
+        assert (figures(server)["tasks_held",], describe(server)["held"]) == (1, 1)
+        server._successor_tasks[key] = server._held[key]
+        assert (figures(server)["tasks_held",], describe(server)["held"]) == (1, 2)
+        del server._successor_tasks[key]
         del server._held[key]
         server._context.deleter.add([10**9])
         assert figures(server)["deletes_queued",] >= 1
