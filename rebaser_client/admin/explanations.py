@@ -46,7 +46,7 @@ from rebaser_core.streams.topology import NANOS, TASKS_CONSUMER
 # facts were gathered. If one of these reasons is found, the facts are gathered a second time.
 # LATE are those that may also be false because the answer of a server is late: then, servers get more time to answer.
 LATE = ("lease_running_out", "no_server")
-UNSURE = (*LATE, "working", "not_published")
+UNSURE = (*LATE, "working", "not_published", "task_not_taken")
 CONFIRM = 0.3  # seconds until the facts are gathered a second time
 
 

@@ -209,8 +209,9 @@ def _unowned(facts: ChangeSetFacts) -> Iterator[WaitReason]:
             "resume it with `nats consumer resume REBASER_TASKS rebaser-tasks`",
         )
     elif not task.delivered:
-        free = any(server.owned < server.slots for server in facts.servers)
-        if free and task.age > STUCK:
+        free = any(server.ready and server.owned < server.slots for server in facts.servers)
+        # While other tasks are ahead and servers ask for tasks, the task is only waiting for its turn.
+        if free and task.age > STUCK and not (task.ahead and task.pulls):
             yield WaitReason(
                 "task_not_taken",
                 f"no server has taken the task for {age(task.age)}, though servers have free slots; "

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rebaser_core.explain
+from rebaser_client.admin import explanations
+from rebaser_client.admin.explanations import Explainer
 from rebaser_core.explain.facts import (
     AttemptFacts,
     BranchCondition,
@@ -22,6 +24,7 @@ from rebaser_core.explain.facts import (
     TaskFacts,
 )
 from rebaser_core.explain.reasons import explain
+from rebaser_core.ids import ChangeSetKey
 
 NOBODY = ServerFacts("s", slots=10, about=OwnerFacts())
 DONE = LogFacts(7, 60.0, owner="s", covers=7)
@@ -194,3 +197,31 @@ def test_nothing_is_quiet_while_something_waits(some: tuple[ChangeSetFacts, ...]
         assert not {"quiet", "unknown"} & set(codes)
     if "quiet" in codes:
         assert codes == ["quiet"]
+
+
+def test_a_task_behind_others_waits_for_its_turn_while_servers_ask_for_tasks() -> None:
+    behind = replace(NOT_DELIVERED, age=20.0, ahead=5, pulls=2)
+    assert explain(replace(QUEUED, task=behind))[0].code == "slots_full"
+    assert explain(replace(QUEUED, task=replace(behind, pulls=0)))[0].code == "task_not_taken"
+    assert explain(replace(QUEUED, task=replace(behind, ahead=0)))[0].code == "task_not_taken"
+
+
+def test_the_slots_of_a_server_that_is_not_ready_are_not_free() -> None:
+    servers = (replace(NOBODY, ready=False), replace(NOBODY, owned=10))
+    facts = replace(QUEUED, servers=servers, task=replace(NOT_DELIVERED, age=20.0))
+    assert explain(facts)[0].code == "slots_full"
+
+
+@pytest.mark.anyio
+async def test_a_task_that_was_taken_meanwhile_is_no_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = iter([CASES["task_not_taken"], CASES["deciding"]])
+
+    class Looking(Explainer):
+        def __init__(self) -> None:
+            pass
+
+        async def facts(self, key: ChangeSetKey, patience: float = 0.0) -> ChangeSetFacts:
+            return next(found)
+
+    monkeypatch.setattr(explanations, "CONFIRM", 0.0)
+    assert [one.code for one in (await Looking().explain(ChangeSetKey("ws", "cs"))).reasons] == ["deciding"]
