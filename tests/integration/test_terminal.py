@@ -39,7 +39,7 @@ Answer: TypeAlias = bytes | Callable[[], bytes] | None
 
 
 def run_on_terminal(command: list[str], answer: Answer, environment: dict[str, str]) -> tuple[int, str]:
-    """Run a command on a terminal, and return its exit code and its output. `answer` is typed when the command asks;
+    """Run a command on a terminal, and return its exit code and its output. `answer` is typed at each question;
     with None, it gets a SIGINT then."""
     master, terminal = os.openpty()
     with subprocess.Popen(
@@ -49,7 +49,7 @@ def run_on_terminal(command: list[str], answer: Answer, environment: dict[str, s
         env=os.environ | environment,
     ) as process:
         os.close(terminal)
-        shown, asked = b"", False
+        shown, asked = b"", 0
         with suppress(OSError):  # raised when all processes that had the terminal open have ended
             while True:
                 if not select.select([master], [], [], 1.0)[0]:
@@ -60,8 +60,8 @@ def run_on_terminal(command: list[str], answer: Answer, environment: dict[str, s
                 if not data:
                     break
                 shown += data
-                if not asked and b"[y/N]" in shown:
-                    asked = True
+                if shown.count(b"[y/N]") > asked:
+                    asked += 1
                     if answer is None:
                         process.send_signal(signal.SIGINT)
                     else:
@@ -126,6 +126,25 @@ async def test_what_was_shown_is_applied_and_no_later_edit(client: RebaserClient
     value = await client.value("ws", "cs", "price")
     assert value is not None
     assert value.value == 10
+
+
+async def test_an_edit_elsewhere_in_the_target_needs_no_second_confirmation(
+    client: RebaserClient, on_terminal: OnTerminal
+) -> None:
+    await client.create_branch("ws", "fix", "cs", follow="manual")
+    await client.enqueue_updates_with_reply("ws", "fix", [Set("price", 10)])
+
+    async def edit() -> bytes:
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("other", 1)])
+        return b"y\n"
+
+    code, shown = await on_terminal("apply", "ws", "fix", answer=lambda: from_thread.run(edit), NO_COLOR="1")
+    assert (code, shown.count("[y/N]")) == (0, 1), shown
+    assert "cs was edited meanwhile: rebasing fix again" in shown
+    for id_, wanted in (("price", 10), ("other", 1)):
+        value = await client.value("ws", "cs", id_)
+        assert value is not None
+        assert value.value == wanted
 
 
 async def test_undo_shows_what_it_does_and_asks(client: RebaserClient, on_terminal: OnTerminal) -> None:

@@ -1,8 +1,8 @@
 """`rebaser apply`: applies the changes of a branch to its target.
 
 Invariant: unless `--yes` is given, the changes are shown before they are applied. The command applies the branch
-exactly at the position that it has shown, even if the branch is edited in the meantime, and only if the target has not
-been edited since.
+exactly at the position that it has shown, even if the branch is edited in the meantime. If the target is edited in the
+meantime, the command asks again, unless the changes are still those that it has shown.
 """
 
 import sys
@@ -19,6 +19,7 @@ from rebaser.cli.commands.branching.apply_output import (
     show_errors,
     show_refused_conflicts,
     show_success,
+    shows_the_same,
 )
 from rebaser.cli.commands.branching.conflicts import show_found
 from rebaser.cli.commands.branching.rebase import rebase_refused
@@ -94,8 +95,8 @@ def apply(
     First, the branch is rebased if its target was edited after its base. If both sides gave a value different
     definitions, this is a conflict: the command shows it, applies nothing, and ends with the exit code 1. `rebaser
     resolve` settles conflicts. If there are none, the command shows the changes and asks for confirmation. It applies
-    exactly the changes that it has shown. If the target is edited in the meantime, the command rebases the branch and
-    asks again.
+    exactly the changes that it has shown. If the target is edited in the meantime, the command rebases the branch, and
+    asks again if the changes are no longer the same.
 
     The command waits until the derived values of the branch are up to date. They are not applied, because the target
     computes its own. After the apply, the branch is closed, unless it was edited in the meantime or --keep is given. To
@@ -144,6 +145,7 @@ class _Apply:
     timeout: float
     json: bool
     found: "BranchDiff | None" = None
+    confirmed: "BranchDiff | None" = None  # the changes that the user has confirmed
     open_conflicts: "tuple[BranchConflict, ...]" = ()
     response: "EnqueueUpdatesResponse | None" = None
     refused: "RequestRejected | None" = None
@@ -162,17 +164,18 @@ class _Apply:
         if not self.yes and not sys.stdin.isatty():
             raise usage_error("add --yes to apply without confirmation, because stdin is not a terminal")
         for attempt in range(1, ATTEMPTS + 1):
-            code = self._attempt(nats, prefix)
+            code = self._attempt(nats, prefix, last=attempt == ATTEMPTS)
             if code is not None:
                 return code
             if attempt < ATTEMPTS:
-                console.note(f"{self.target} was edited meanwhile: rebasing {self.key.change_set} again")
+                again = "rebasing" if self.at is None else "comparing"
+                console.note(f"{self.target} was edited meanwhile: {again} {self.key.change_set} again")
         assert self.refused is not None  # noqa: S101 - `_attempt` sets it if it returns None
-        raise refused(self.refused, self.info, self.target)
+        raise self._refused(self.refused)
 
-    def _attempt(self, nats: str, prefix: str) -> int | None:
+    def _attempt(self, nats: str, prefix: str, *, last: bool) -> int | None:
         """Rebase the branch, show its changes, ask for confirmation, and apply it. Return the exit code, or None if the
-        target was edited in the meantime."""
+        target was edited in the meantime. `last` says that there will be no further attempt."""
         from rebaser.cli.runner import run_async
         from rebaser_client import RequestConflicts
 
@@ -189,9 +192,10 @@ class _Apply:
             console.note(nothing_to_apply(self.info))
             return 0
         # Ask while no event loop is running. Otherwise, the prompt would need a thread, in which Ctrl-C cannot end it.
-        if not self.yes and not typer.confirm(f"apply this to {self.target}?", err=True):
+        if not self.yes and not self._is_confirmed() and not typer.confirm(f"apply this to {self.target}?", err=True):
             raise CommandFailed("not confirmed: nothing was applied")
-        code = run_async(partial(self._apply, nats, prefix))
+        self.confirmed = self.found
+        code = run_async(partial(self._apply, nats, prefix, self._expect_at(last=last)))
         if code:
             return code
         if self.errors is not None:
@@ -201,11 +205,11 @@ class _Apply:
                 f"correct these values in {self.key.change_set}, or apply without --check"
             )
         if self.refused is not None:
-            if self.at is None and self.refused.code in ("behind", "conflicts", "moved") and self.info.status == "open":
+            if self._target_was_edited(self.refused.code):
                 return None
             if isinstance(self.refused, RequestConflicts):
                 show_refused_conflicts(self.info, self.target, self.refused.conflicts, self.json)
-            raise refused(self.refused, self.info, self.target, expected=self.seen is not None)
+            raise self._refused(self.refused)
         assert self.response is not None  # noqa: S101 - `_apply` sets it if there is no error
         show_success(self.info, self.target, self.response, keep=self.keep, json=self.json)
         return 0
@@ -229,7 +233,8 @@ class _Apply:
                 raise rebase_refused(error, self.key) from None
             except UnprocessableError as error:
                 raise CommandFailed(f"nothing was applied: {error.message}") from None
-        if self.found.changes and not self.open_conflicts and (not self.yes or console.is_terminal()):
+        shows = (not self.yes or console.is_terminal()) and not self._is_confirmed()
+        if self.found.changes and not self.open_conflicts and shows:
             show_changes(self.found, self.json)
 
     async def _rebase(self, client: "RebaserClient") -> None:
@@ -246,7 +251,7 @@ class _Apply:
         if rebased.commit is not None:
             console.note(f"{name}: rebased onto {rebased.target}@{rebased.base}")
 
-    async def _apply(self, nats: str, prefix: str) -> None:
+    async def _apply(self, nats: str, prefix: str, expect_at: int | None) -> None:
         from rebaser.cli.connect import connect_client
         from rebaser_client import NewErrors, RequestRejected
 
@@ -257,7 +262,7 @@ class _Apply:
                     *(self.key.workspace, self.key.change_set),
                     to=self.to,
                     at=self.info.sequence,
-                    expect_at=self._expect_at(),
+                    expect_at=expect_at,
                     strict=self.strict,
                     allow_stale=self.allow_stale,
                     check=self.check,
@@ -271,13 +276,36 @@ class _Apply:
             except NewErrors as error:
                 self.errors = error
 
-    def _expect_at(self) -> int | None:
+    def _is_confirmed(self) -> bool:
+        """Return whether the user has already confirmed the changes that were found."""
+        assert self.found is not None  # noqa: S101 - `_find` sets it or raises
+        return self.confirmed is not None and shows_the_same(self.confirmed, self.found)
+
+    def _expect_at(self, *, last: bool) -> int | None:
         """Return the log sequence after which the target must not have been edited: the one that `--expect` names, or
-        the one as of which the user has confirmed the changes."""
+        the one as of which the changes were compared.
+
+        The last attempt has no such condition. Otherwise, a target that is edited all the time would refuse each of
+        them. It still applies only the changes that the user has confirmed: if the target was edited in one of these
+        values, this is a conflict.
+        """
         if self.seen is not None:
             return self.seen[1]
         assert self.found is not None  # noqa: S101 - `_find` sets it or raises
-        return None if self.yes else self.found.target_sequence
+        return None if self.yes or last else self.found.target_sequence
+
+    def _target_was_edited(self, code: str) -> bool:
+        """Return whether an edit of the target may have caused the refusal with this `code`, so that another attempt
+        may succeed."""
+        if self.seen is not None or self.info.status != "open":
+            return False
+        if self.at is None:
+            return code in ("behind", "conflicts", "moved")
+        return code == "moved" and not self.yes and not self.strict  # without a rebase, nothing else can change
+
+    def _refused(self, error: "RequestRejected") -> CommandFailed:
+        pinned, expected = self.at is not None, self.seen is not None
+        return refused(error, self.info, self.target, pinned=pinned, expected=expected)
 
     def _in_conflict(self) -> str:
         """Show the conflicts of the branch, and return the message that says why nothing was applied."""

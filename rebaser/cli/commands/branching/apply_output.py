@@ -37,6 +37,23 @@ def show_changes(found: "BranchDiff", json: bool) -> None:
         console.note(f"and {len(found.changes) - SHOWN:,} more")
 
 
+def shows_the_same(one: "BranchDiff", other: "BranchDiff") -> bool:
+    """Return whether `show_changes` would show the same changes to the same target, whatever their positions."""
+    from rebaser_core.branches.merge import same_definition
+
+    return (
+        one.info.target == other.info.target
+        and len(one.changes) == len(other.changes)
+        and all(
+            left.id == right.id
+            and _mark(left) == _mark(right)
+            and same_definition(left.theirs, right.theirs)
+            and same_definition(left.ours, right.ours)
+            for left, right in zip(one.changes, other.changes, strict=True)
+        )
+    )
+
+
 def _mark(change: "BranchChange") -> str:
     if change.landed:
         return "already in the target"
@@ -107,17 +124,25 @@ def show_success(
         console.note(f"{info.change_set} is closed now, unless it was edited meanwhile; to edit it again: {reopen}")
 
 
-def refused(error: "RequestRejected", info: "BranchInfo", target: str, *, expected: bool = False) -> CommandFailed:
-    """Return an error that says why nothing was applied to `target`, and what to do. `expected` says whether the user
-    named the position of the target that was seen."""
+def refused(
+    error: "RequestRejected", info: "BranchInfo", target: str, *, pinned: bool, expected: bool
+) -> CommandFailed:
+    """Return an error that says why nothing was applied to `target`, and what to do.
+
+    `pinned` says whether the user named the position of the branch (--at), and `expected` whether the user also named
+    the position of the target that was seen (--expect).
+    """
     workspace, name = info.workspace, info.change_set
     again = f"create another branch from {target} (`rebaser branch {workspace} NAME --from {target}`)"
     rebased = f"apply {name} again without --at, which rebases it first"
+    if not pinned:  # each of several attempts was refused
+        rebased = f"{target} is edited too often: apply {name} again later"
+    seen = f"`rebaser diff {workspace} {name}` shows both sides; then name the new positions with --at and --expect"
     advice = {
         "behind": rebased,
         "closed": f"`rebaser reopen {workspace} {name}` opens it again; or {again}",
         "conflicts": rebased,
-        "moved": f"`rebaser diff {workspace} {name}` shows both sides" if expected else rebased,
+        "moved": seen if expected else rebased,
         "stale": "wait until they are up to date, or use --allow-stale",
         "unresolved": f"`rebaser conflicts {workspace} {name}` shows them",
         "not_its_target": f"leave out --to; `rebaser branches {workspace}` shows the target of each branch",
