@@ -132,7 +132,7 @@ class Processor:
     async def _process(self, messages: Sequence[Message], suspicion: Suspicion) -> Processed:
         self._freshness = Freshness()
         if self._commits.spans is not None:
-            self._commits.spans.taken_at = time.time_ns()
+            self._commits.spans.taken_at = feeds.now_ns()
         requests, held = await self._read(messages, suspicion)
         try:
             dead = await self._commit(messages, requests) if requests else []

@@ -97,6 +97,7 @@ class StreamWatch:
         self._check_wanted = anyio.Event()
         self._refusal = ""
         self._paused = ""
+        self._sweep_paused = False
         self.problem = ""
         self.tasks = (0, 0)
         self.clock_ahead = 0.0
@@ -135,9 +136,9 @@ class StreamWatch:
         self._check_wanted.set()
 
     def note_refusal(self, refusal: str) -> None:
-        """Record why NATS refused to store a message, or an empty string if it has stored one.
+        """Record why NATS has no room for a message, or an empty string if it has room.
 
-        While NATS refuses messages, the server is not ready.
+        While NATS has no room, the server is not ready.
         """
         refusal = refusal and f"NATS stores no messages: {refusal}"
         if refusal != self._refusal:
@@ -213,20 +214,23 @@ class StreamWatch:
         return snapshots
 
     async def _missing_consumers(self) -> list[str]:
-        missing, paused = [], []
+        missing, self._paused = [], ""
         for stream, consumer in topology.consumers(self._subjects, self._options):
             try:
                 info = await self._js.consumer_info(stream, consumer["name"])
+                resume = f"`nats consumer resume {stream} {info.name}`"
                 if consumer["name"] == topology.TASKS_CONSUMER:
                     self.tasks = info.num_pending, info.num_ack_pending
-                if info.paused:
-                    paused.append(f"{stream} {info.name}")
+                    why = f"somebody has paused the delivery of messages to servers; to resume it: {resume}"
+                    self._paused = why if info.paused else ""
+                else:  # without sweeps, servers still get tasks
+                    if info.paused and not self._sweep_paused:
+                        log.warning("sweep_paused", reason=f"somebody has paused the sweeps; to resume them: {resume}")
+                    self._sweep_paused = info.paused
             except ApiError as error:
                 if error.err_code != CONSUMER_NOT_FOUND:
                     raise
                 missing.append(f"consumer {consumer['name']} of {stream}")
-        resume = ", ".join(f"`nats consumer resume {names}`" for names in paused)
-        self._paused = resume and f"somebody has paused the delivery of messages to servers; to resume it: {resume}"
         return missing
 
     def _last_seen(self, name: str) -> StreamSnapshot:

@@ -30,7 +30,7 @@ from rebaser.sweeper.unroutable import UnroutableMessages
 from rebaser.telemetry.feeds import clock, swept
 from rebaser_client.admin.provisioning import retire_old_sweep
 from rebaser_client.jetstream import ApiError, JetStream, PullConsumer, PullMessage
-from rebaser_client.jetstream.errors import is_subject_full
+from rebaser_client.jetstream.errors import STORE_FAILED, is_full, is_subject_full
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, is_key
@@ -53,7 +53,7 @@ class Sweeper:
     `seen` is the result of the last sweep; None if this server is not pinned, or has not swept yet.
 
     `on_stream_error` is called after an error that a missing stream may have caused. `on_refusal` is called with the
-    reason if NATS refuses to store the sweep message, and with an empty string if it can store messages.
+    reason if NATS has no room for the sweep message, and with an empty string if it can store messages.
     """
 
     def __init__(
@@ -206,19 +206,22 @@ class Sweeper:
         This also shows whether NATS has room: a message that is refused only because it is there could be stored.
         """
         while True:
-            refusal = ""
+            delay = self._interval
             try:
                 await self._js.publish(self._subjects.sweep, b"")
                 self._on_refusal("")
             except ApiError as error:
-                refusal = "" if is_subject_full(error) else error.message
-                if refusal:
-                    log.warning("sweep_message_failed", reason=refusal)
-                self._on_refusal(refusal)
+                if is_subject_full(error):
+                    self._on_refusal("")
+                else:
+                    delay = min(delay, RETRY_REFUSED)
+                    log.warning("sweep_message_failed", code=error.code, reason=error.message)
+                    if is_full(error) or error.err_code == STORE_FAILED:  # others pass, such as a change of leaders
+                        self._on_refusal(error.message)
             except RebaserError as error:
                 self._on_stream_error()
-                log.warning("sweep_message_failed", reason=error.message)
-            await anyio.sleep(min(self._interval, RETRY_REFUSED) if refusal else self._interval)
+                log.warning("sweep_message_failed", code=error.code, reason=error.message)
+            await anyio.sleep(delay)
 
     async def _unpin(self) -> None:
         try:

@@ -1,10 +1,10 @@
 """Defines the span that covers the append of a commit to its log."""
 
-import time
 from collections.abc import Sequence
 
 from opentelemetry.trace import Span, SpanKind
 
+from rebaser.telemetry.clocks import NATS_CLOCK
 from rebaser.telemetry.span_maker import Attributes, SpanMaker, position
 from rebaser_core.commit import Commit
 from rebaser_core.messages.headers.traces import trace_headers
@@ -28,7 +28,7 @@ class AppendSpan:
         self._about = about
         self._commit = commit
         self._size = size
-        self._began = time.time_ns()
+        self._began = NATS_CLOCK.now_ns()
         self._ended = self._sequence = 0
         self.span: Span | None = None
         if causes:
@@ -56,7 +56,7 @@ class AppendSpan:
 
     def landed(self, sequence: int) -> None:
         """Note that the commit is in the log at position `sequence`."""
-        self._ended, self._sequence = time.time_ns(), sequence
+        self._ended, self._sequence = NATS_CLOCK.now_ns(), sequence
 
     def record(self, late_parent: Span | None = None) -> None:
         """Record the span if the commit is in the log. If `late_parent`, a span that was started only after the append,

@@ -129,6 +129,7 @@ EVENTS = (
     ("streams_created", "warning"),
     ("sweep_failed", "warning"),
     ("sweep_message_failed", "warning"),
+    ("sweep_paused", "warning"),
     ("sweeper_pinned", "info"),
     ("sweeper_unpinned", "info"),
     ("task_ack_failed", "warning"),

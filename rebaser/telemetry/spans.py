@@ -1,16 +1,17 @@
 """The spans of the requests, commits and updates of one change set, on the server that owns it.
 
 Invariant: a request has one span for each answer. The span is recorded once the answer is sent. A batch that fails
-records nothing, because its requests are decided again, by this owner or the next one.
+records nothing, because its requests are decided again, by this owner or the next one. All times come from the clock
+of NATS (`clocks`), because NATS stamps the requests.
 """
 
-import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 
 from rebaser.telemetry.append_span import AppendSpan
+from rebaser.telemetry.clocks import NATS_CLOCK
 from rebaser.telemetry.span_maker import MAX_LINKS, NANOS, Attributes, Chosen, SpanMaker, is_sampled, position, remote
 from rebaser.telemetry.update_spans import UpdateSpans
 from rebaser_client.jetstream import Message
@@ -85,7 +86,7 @@ class ChangeSetSpans:
         batch, self.batch = self.batch, None
         plain, self.plain = self.plain, None
         # The first message is the oldest: if it is not slow, none is.
-        if plain is not None and time.time_ns() - plain[0][0].timestamp_ns > self.maker.slower_than:
+        if plain is not None and NATS_CLOCK.now_ns() - plain[0][0].timestamp_ns > self.maker.slower_than:
             batch = self._slow_batch(plain)
         if self._uncovered and self.plain_append is not None and self.plain_append[0].covers is None:
             self._uncovered.clear()
@@ -162,7 +163,7 @@ class ChangeSetSpans:
     def slow_work_ended(self, name: str, seconds: float, attributes: Attributes) -> None:
         """Record work that is part of no request, such as loading the log, if it took longer than the limit for slow
         requests."""
-        now, duration = time.time_ns(), round(seconds * NANOS)
+        now, duration = NATS_CLOCK.now_ns(), round(seconds * NANOS)
         if self.maker.request_was_slow(now, duration):
             about = {**self._about, **attributes}
             self.maker.start(name, SpanKind.INTERNAL, about, began=now - duration).end(now)
@@ -179,7 +180,7 @@ class _Batch:
     ) -> None:
         self._maker = change_set.maker
         self._name, self._about = change_set.requests
-        self._began = change_set.taken_at or time.time_ns()
+        self._began = change_set.taken_at or NATS_CLOCK.now_ns()
         self._messages = messages
         self._answers = batch.answers
         self._decided = batch.decisions
@@ -220,7 +221,7 @@ class _Batch:
     def record(self, commit: int) -> list[tuple[int, str]]:
         """Record the spans, and return what `ChangeSetSpans.answered` returns. Begin a trace for each request that was
         slow and has no trace."""
-        now, append = time.time_ns(), self.append
+        now, append = NATS_CLOCK.now_ns(), self.append
         recorded: list[tuple[int, str]] = []
         if append is not None:
             append.record()

@@ -1,11 +1,11 @@
 """The spans of a dependent values update: the update itself, its stages, and the Spark jobs that compute its values."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 
 from rebaser.telemetry.append_span import AppendSpan
+from rebaser.telemetry.clocks import NATS_CLOCK
 from rebaser.telemetry.span_maker import MAX_LINKS, NANOS, Attributes, SpanMaker, position
 
 MAX_STAGES = 128  # maximum number of stages that are kept for an update; each wave of packets has up to three
@@ -24,7 +24,7 @@ class UpdateSpans:
         self._maker = maker
         self._about = about
         self._on_end = on_end
-        self._began = time.time_ns()
+        self._began = NATS_CLOCK.now_ns()
         self._stages: list[tuple[str, int, int]] = []
         self.append: AppendSpan | None = None
         self.span: Span | None = None
@@ -53,7 +53,7 @@ class UpdateSpans:
     def stage_ended(self, stage: str, seconds: float) -> None:
         """Note that the stage `stage` has ended after `seconds` seconds."""
         if len(self._stages) < MAX_STAGES:
-            now = time.time_ns()
+            now = NATS_CLOCK.now_ns()
             self._stages.append((stage, now - round(seconds * NANOS), now))
 
     def job_ended(self, sharing: Sequence["UpdateSpans"], seconds: float, result: str, attributes: Attributes) -> None:
@@ -63,7 +63,7 @@ class UpdateSpans:
         if not spans:
             return
         parent, *others = spans
-        now = time.time_ns()
+        now = NATS_CLOCK.now_ns()
         given = {**attributes, "rebaser.spark.result": result}
         began = now - round(seconds * NANOS)
         span = self._maker.start("spark job", SpanKind.CLIENT, given, began=began, parent=parent, links=others)
@@ -77,7 +77,7 @@ class UpdateSpans:
     def ended(self, result: str, fields: Mapping[str, object]) -> None:
         """Record the update at its end. `result` is `done`, `failed`, `fenced` or `cancelled`. `fields` are the fields
         of its log event."""
-        now, covers = time.time_ns(), fields.get("covers")
+        now, covers = NATS_CLOCK.now_ns(), fields.get("covers")
         self._on_end(covers if result == "done" and isinstance(covers, int) else None)
         late = self.span is None
         if late:

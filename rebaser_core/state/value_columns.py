@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rebaser_core import thresholds
 from rebaser_core.state.kinds import ERROR, FALSE, FLOAT, INT, NULL, OK, OTHER, TRUE
 from rebaser_core.values import Fault, Json
 
@@ -120,9 +121,11 @@ class ValueColumns:
         As long as it does, `index` is the one of `other`, which is much faster than adding each id to a new index.
         These columns must be empty. Until `settle` is called, `index` may contain ids that have no row here; their row
         numbers are not below `count`. The caller must call `settle` before rows are released or added one by one.
-        Nothing else may change `other` during this call.
+        Nothing else may change `other` during this call. If `other` has more than `adopt_max_rows` rows (`thresholds`),
+        this does nothing, because copying its ids would block all threads for too long.
         """
-        if not other.free:  # otherwise, a row of `other` may have no id
+        # Without free rows, each row of `other` has an id.
+        if not other.free and other.count <= thresholds.now.adopt_max_rows:
             self._expected, self.index = other.ids.copy(), other.index.copy()
 
     def expected_at_end(self, ids: list[str]) -> int:

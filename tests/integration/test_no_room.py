@@ -12,7 +12,7 @@ from rebaser.sweeper.starting import make_sweeper
 from rebaser_client import RebaserClient, Set
 from rebaser_client.errors import QueueFull
 from rebaser_client.jetstream import ApiError, JetStream
-from rebaser_client.jetstream.errors import NO_RESOURCES
+from rebaser_client.jetstream.errors import NO_RESOURCES, STORE_FAILED, TRY_AGAIN
 from rebaser_client.nats.connection import Connection
 from rebaser_core.streams.subjects import Subjects
 from tests.conftest import Events
@@ -69,3 +69,46 @@ async def test_a_server_is_not_ready_while_nats_stores_nothing(tmp_path: Path, e
                 await anyio.sleep(0.05)
         group.cancel_scope.cancel()
     assert [len(events.named(name)) for name in ("server_unready", "server_ready_again")] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("status", "err_code", "description", "unready"),
+    [
+        (503, 10008, "JetStream system temporarily unavailable", False),
+        (503, TRY_AGAIN, "expected last sequence cannot be checked", False),
+        (503, NO_RESOURCES, "insufficient resources", True),
+        (503, STORE_FAILED, "write 1.blk: no space left on device", True),
+        (503, STORE_FAILED, "maximum messages per subject exceeded", False),
+    ],
+)
+async def test_only_a_refusal_for_lack_of_room_makes_a_server_unready(
+    js: JetStream,
+    subjects: Subjects,
+    events: Events,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    err_code: int,
+    description: str,
+    unready: bool,
+) -> None:
+    context = context_of(js, subjects, Settings(sweep_interval=60))
+    sweeper, refused = make_sweeper(context), anyio.Event()
+
+    async def refuse(*_: Any, **__: Any) -> Any:
+        if refused.is_set():
+            await anyio.sleep_forever()
+        refused.set()
+        raise ApiError(status, err_code, description)
+
+    async def sleep(_: float) -> None:
+        scope.cancel()
+        await anyio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(js, "publish", refuse)
+    monkeypatch.setattr("rebaser.sweeper.sweeper.anyio.sleep", sleep)
+    with anyio.CancelScope() as scope:
+        await sweeper._keep_message()
+    monkeypatch.undo()
+    assert bool(context.stream_watch._refusal) == unready
+    logged = [one["code"] for one in events.named("sweep_message_failed")]
+    assert logged == ([] if "per subject" in description else ["jetstream"])

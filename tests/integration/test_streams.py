@@ -14,7 +14,7 @@ from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import ApiError, JetStream
 from rebaser_core.errors import TransientError
 from rebaser_core.streams.subjects import Subjects
-from rebaser_core.streams.topology import SEQUENCE_GAP, TASKS_CONSUMER, TopologyOptions
+from rebaser_core.streams.topology import SEQUENCE_GAP, SWEEP_CONSUMER, TASKS_CONSUMER, TopologyOptions
 from tests.conftest import Events
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
@@ -103,6 +103,21 @@ async def test_a_server_with_one_problem_after_another_is_unready_once(
             await anyio.sleep(0.02)
     names = ("server_unready", "unready_reason_changed", "server_ready_again")
     assert [len(events.named(name)) for name in names] == [1, 2, 1]
+
+
+async def test_a_server_is_ready_while_only_the_sweeps_are_paused(
+    js: JetStream, subjects: Subjects, events: Events
+) -> None:
+    pause = f"CONSUMER.PAUSE.{subjects.sweep_stream}.{SWEEP_CONSUMER}"
+    async with watched(js, subjects) as (streams, _), anyio.create_task_group() as group:
+        group.start_soon(events.wait_for, lambda entry: entry["event"] == "sweep_paused")
+        await js.call(pause, {"pause_until": "2999-01-01T00:00:00Z"})
+        streams.check_soon()
+    await streams._missing_consumers()
+    [warning] = events.named("sweep_paused")
+    assert f"`nats consumer resume {subjects.sweep_stream} {SWEEP_CONSUMER}`" in warning["reason"]
+    assert (streams.problem, streams._paused) == ("", "")
+    assert not events.named("server_unready")
 
 
 async def test_a_stream_that_another_server_made_again_is_lost_all_the_same(

@@ -10,6 +10,7 @@ import pytest
 from opentelemetry.sdk.trace import SpanProcessor
 
 from rebaser.change_set.processor import QueueBlocked
+from rebaser.telemetry.clocks import NATS_CLOCK
 from rebaser.telemetry.span_maker import MAX_LATE
 from rebaser_client import BlockingRebaserClient, RebaserClient, Request, RequestRejected, Set, Success, Update
 from rebaser_client.jetstream import JetStream
@@ -233,7 +234,7 @@ async def test_slow_requests_get_few_traces_if_all_are_slow(
     fleet: Fleet, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = time.time_ns()
-    monkeypatch.setattr("rebaser.telemetry.spans.time.time_ns", lambda: now)
+    monkeypatch.setattr(NATS_CLOCK, "now_ns", lambda: now)
     fleet.context = replace(fleet.context, spans_of=recorder.server(slower_than=-1e6))
     await fleet.send(*(f"r{number}" for number in range(3 * MAX_LATE)))
     async with fleet.owner(redelivered=False) as owner:

@@ -154,7 +154,7 @@ or {event("requests_without_change_set", "task_unreadable")} > 0""",
         "NATS denied something to a server",
         "The user of the servers lacks a permission, for instance after an upgrade.",
         (
-            "The log event `nats_not_allowed` contains the subject.",
+            "The log event `nats_not_allowed`, or another event with `code=not_allowed`, contains the subject.",
             "`rebaser doctor`, run as this user, lists all permissions that it lacks.",
         ),
         (

@@ -6,6 +6,10 @@ import weakref
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from rebaser.telemetry import feeds
+from rebaser.telemetry.clocks import NATS_CLOCK
 from rebaser_core.commit import Commit, Decision, Kind, Outcome
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.streams.subjects import Subjects
@@ -55,3 +59,36 @@ def test_a_commit_without_recorded_requests_after_which_no_update_is_due_covers_
     assert spans.answered(2) == []
     spans.update_begins()
     assert spans.update_planned(2) == {}
+
+
+@pytest.mark.parametrize("wrong", [-600, 600])
+def test_the_spans_of_a_batch_have_one_clock_and_no_request_is_slow_because_the_clock_of_the_server_is_wrong(
+    wrong: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder, decision = Recorder(), Decision(1, RequestId("r"), Outcome.SUCCESS)
+    real = time.time_ns
+    stored = real()
+    message: Any = SimpleNamespace(headers={}, timestamp_ns=stored, stream_sequence=1, data=b"")
+    batch: Any = SimpleNamespace(answers=[(decision, None)], decisions=[decision])
+    commit = Commit("c", 0, Kind.REBASE, 0, "o", None, None, (decision,))
+    monkeypatch.setattr(time, "time_ns", lambda: real() + wrong * 10**9)
+    NATS_CLOCK.compare(wrong)
+    try:
+        for slower_than in (300.0, -1e6):
+            spans = recorder.server(slower_than=slower_than)(Subjects(), ChangeSetKey("ws", "cs"))
+            spans.decided([message], batch)
+            spans.plain_append = commit, 10, feeds.now_ns(), feeds.now_ns(), 1
+            traced = spans.answered(1)
+            assert bool(traced) == (slower_than < 0)
+        spans = recorder.server(ratio=1.0)(Subjects(), ChangeSetKey("ws", "cs"))
+        spans.decided([message], batch)
+        spans.append_begins(commit, 10)
+        spans.append_ended(1)
+        assert spans.answered(1)
+    finally:
+        monkeypatch.undo()
+        NATS_CLOCK.compare(0.0)
+    found = recorder.spans()
+    assert len(found) == 4
+    for span in found:
+        assert stored - 300 * 10**9 < span.start_time <= span.end_time < stored + 300 * 10**9
