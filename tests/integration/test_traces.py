@@ -242,6 +242,20 @@ async def test_slow_requests_get_few_traces_if_all_are_slow(
     assert len(recorder.spans(PROCESS)) == MAX_LATE
 
 
+async def test_the_spans_of_requests_and_commits_have_the_clock_of_nats(fleet: Fleet, recorder: Recorder) -> None:
+    fleet.context = replace(fleet.context, spans_of=recorder.server(ratio=1.0))
+    await fleet.send("r")
+    NATS_CLOCK.compare(-600.0)  # that clock is 10 minutes ahead
+    try:
+        async with fleet.owner(redelivered=False) as owner:
+            assert await owner.decide_all() == []
+    finally:
+        NATS_CLOCK.compare(0.0)
+    for name in (PROCESS, APPEND):
+        span = recorder.one(name)
+        assert time.time_ns() + 300 * 10**9 < span.start_time <= span.end_time
+
+
 async def test_slow_loads_and_checkpoints_get_traces(
     js: JetStream, subjects: Subjects, client: RebaserClient, recorder: Recorder
 ) -> None:
