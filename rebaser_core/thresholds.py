@@ -182,9 +182,6 @@ class Thresholds:
     id_tree_max_partial_scans: int = _from(3)
     """Maximum number of scans of all ids that add only ids with certain first segments to the tree of ids. The next
     scan adds the remaining ids."""
-    adopt_max_rows: int = _from(4_000_000)
-    """Maximum number of rows of a state whose ids another state adopts. Copying its list and its index of ids takes 10
-    to 20 ms per million rows, and nothing else can run meanwhile, not even in another thread."""
     pattern_links_max_excess: int = _from(65_536)
     """The links from rows to patterns are built again when the number of unused links, or of all links, exceeds twice
     the number of links in use by more than this number."""

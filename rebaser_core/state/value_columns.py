@@ -12,11 +12,14 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rebaser_core import thresholds
 from rebaser_core.state.kinds import ERROR, FALSE, FLOAT, INT, NULL, OK, OTHER, TRUE
 from rebaser_core.values import Fault, Json
 
 _KINDS: Final[dict[type, int]] = {type(None): NULL, int: INT, float: FLOAT}
+
+# Maximum number of rows whose ids another state adopts. Copying the list and the index of ids takes 10 to 20 ms per
+# million rows, and nothing else can run meanwhile, not even in another thread.
+MAX_ADOPTED = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +124,11 @@ class ValueColumns:
         As long as it does, `index` is the one of `other`, which is much faster than adding each id to a new index.
         These columns must be empty. Until `settle` is called, `index` may contain ids that have no row here; their row
         numbers are not below `count`. The caller must call `settle` before rows are released or added one by one.
-        Nothing else may change `other` during this call. If `other` has more than `adopt_max_rows` rows (`thresholds`),
-        this does nothing, because copying its ids would block all threads for too long.
+        Nothing else may change `other` during this call. If `other` has more than `MAX_ADOPTED` rows, this does
+        nothing.
         """
         # Without free rows, each row of `other` has an id.
-        if not other.free and other.count <= thresholds.now.adopt_max_rows:
+        if not other.free and other.count <= MAX_ADOPTED:
             self._expected, self.index = other.ids.copy(), other.index.copy()
 
     def expected_at_end(self, ids: list[str]) -> int:

@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from rebaser_core.commit import Commit, Kind
+from rebaser_core.state import value_columns
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.state.value_columns import ValueColumns
 from rebaser_core.thresholds import Thresholds, forced
@@ -102,13 +103,13 @@ def test_a_value_that_a_delta_removes_is_removed_from_adopted_ids() -> None:
 
 
 @pytest.mark.parametrize(("limit", "adopted"), [(10, True), (9, False)])
-def test_ids_of_a_large_state_are_not_adopted(limit: int, adopted: bool) -> None:
+def test_ids_of_a_large_state_are_not_adopted(monkeypatch: pytest.MonkeyPatch, limit: int, adopted: bool) -> None:
     """Copying them would block the event loop."""
     state, stored = ChangeSetState(), Stored()
     edit(state, [Set(f"value {number}", number) for number in range(10)])
     stored.write(state)
-    with forced(Thresholds(adopt_max_rows=limit)):
-        read = stored.read(others=state.cells.columns)
+    monkeypatch.setattr(value_columns, "MAX_ADOPTED", limit)
+    read = stored.read(others=state.cells.columns)
     assert read.cells.columns.adopted == adopted
     assert read.cells == state.cells
     check_rows(read.cells.columns)
