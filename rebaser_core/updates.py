@@ -253,7 +253,7 @@ def check_updates(updates: Iterable[Update], limits: Limits = DEFAULT_LIMITS) ->
 
 
 def _check_sets(updates: Sequence[object], limits: Limits) -> tuple[Update, ...] | None:
-    """Return the same as `check_updates` if all of `updates` are valid and of the type `Set`, otherwise None."""
+    """Return what `check_updates` would return, or None unless all of `updates` are valid edits of the type `Set`."""
     if len(updates) > limits.max_updates:
         return None
     checked: list[Update] = []

@@ -55,7 +55,7 @@ class LiveStream:
         finally:
             self._open[viewer.name] -= 1
             if not self._open[viewer.name]:
-                del self._open[viewer.name]  # else, each viewer there ever was would take memory
+                del self._open[viewer.name]  # so that viewers who have left take no memory
 
     async def events(self, resource: Resource, given: Given, viewer: Viewer) -> AsyncIterator[bytes]:
         """Yield the events of `resource`, until the console closes, or the viewer's session ends."""

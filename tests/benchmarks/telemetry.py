@@ -2,10 +2,11 @@
 
     python -m tests.benchmarks.telemetry [--phases one,many,keys] [--seconds 60] [--traces 0.01] [--parts] [--json]
 
-The owners run in this process, which also answers them in place of nats-server, through a socket. What that takes is
-not measured. Before each burst of requests, something else is switched on, in random order: both (`on`); neither
-(`off`); neither again (`again`), which shows how much of a difference this measurement finds where there is none; or
-both, with one recorded request in each batch. `--parts` adds `metrics` and `traces`, each without the other.
+The owners run in this process. A stand-in for nats-server, in the same process, answers them through a socket; the time
+that it takes is not measured. Before each burst of requests, something else is switched on, in random order: both
+(`on`); neither (`off`); neither again (`again`), which shows how much of a difference this measurement finds where
+there is none; or both, with one recorded request in each batch. `--parts` adds `metrics` and `traces`, each without the
+other.
 
 - `one`: one change set, one request in a burst
 - `many`: one change set, 32 requests in a burst, which share one commit, as 64 requests in flight do

@@ -152,7 +152,7 @@ async def test_a_live_resource_names_the_parameters_that_it_reads(resource: Reso
         samples = Samples()
 
     console = Console(cast("Any", Hub()), ConsoleOptions(frozenset()), "0")
-    with suppress(UnprocessableError):  # no such change set
+    with suppress(UnprocessableError):  # the change set does not exist
         await resource.read(console, Given({"workspace": "ws", "changeSet": "main"}, Recorded()))
     assert asked == set(resource.query)
 

@@ -135,7 +135,7 @@ async def test_an_owner_that_lost_its_branch_learns_it_from_a_pull(owners: Owner
 
 
 class Death(BaseException):
-    """An end of the owner without any cleanup."""
+    """Ends the owner like a crash: nothing is cleaned up."""
 
 
 async def nothing_known() -> int:

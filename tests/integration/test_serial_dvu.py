@@ -37,7 +37,7 @@ MAX_DEATHS = 2
 
 
 class Death(BaseException):
-    """An end of the owner without any cleanup."""
+    """Ends the owner like a crash: nothing is cleaned up."""
 
 
 class Engine:

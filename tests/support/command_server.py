@@ -172,7 +172,7 @@ class Server:
             return None
         if pid:
             answers = socket.socket(fileno=fds[0])
-            with contextlib.suppress(OSError):  # nobody waits for a killed command
+            with contextlib.suppress(OSError):  # the caller may be gone
                 answers.send(pid.to_bytes(8, "big"))
             self._running[pid] = answers
             for fd in fds[1:]:

@@ -29,7 +29,7 @@ async def rebase(client: RebaserClient, name: str, *, strategy: str = "record", 
 
 
 async def code_of(client: RebaserClient, name: str, action: Rebase | Apply) -> str:
-    """Return the code with which the action is rejected."""
+    """Send a request with `action`, which must be rejected, and return the error code."""
     with pytest.raises(RequestRejected) as caught:
         await client.enqueue_updates_with_reply("ws", name, (), action=action)
     return caught.value.code

@@ -72,8 +72,11 @@ async def _errors_among(cells: Cells, table: ComputedTable | None, delta: Sequen
 
 
 def _errors_in_rows(cells: Cells, rows: NDArray[np.int32]) -> int:
-    """Return the number of values in state `error` among those in these rows of the columns, at once: their states are
-    counted, and then corrected by the overlay, which must be small."""
+    """Return how many of the values in these rows of the columns are in state `error`.
+
+    The states in the columns are counted first, and the count is then corrected for the values in the overlay. This
+    does not yield to the event loop, so the overlay must be small.
+    """
     columns = cells.columns
     errors = int(np.count_nonzero(columns.state[rows] == _ERROR))
     overlaid = [(id_, row) for id_ in cells.overlaid if (row := columns.find(id_)) >= 0]

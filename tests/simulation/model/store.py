@@ -231,7 +231,7 @@ class Stream:
 
 
 def find(stream: Stream, body: dict[str, Any]) -> Stored:
-    """Return the message that a request for one message names. Raises `Refused` if there is none."""
+    """Return the message that `body`, a request to get one message, asks for. Raise `Refused` if there is none."""
     if "last_by_subj" in body:
         return stream.last_of(body["last_by_subj"])
     if "next_by_subj" in body:
