@@ -358,10 +358,12 @@ async def crew(client: RebaserClient, js: JetStream, rng: random.Random, count: 
         for author in authors:
             group.start_soon(author.run, stop)
         yield counts
+        with anyio.fail_after(ENOUGH):  # on a slow machine, the time may be too short for a branch to be applied
+            while not any(author.counts["apply done"] for author in authors):
+                await anyio.sleep(0.1)
         stop.set()
     for author in authors:
         counts += author.counts
-    assert counts["apply done"], counts
 
 
 def main() -> int:
