@@ -77,12 +77,15 @@ class Positions:
 class Author:
     """Sends requests in one workspace, and lets the model decide again what its logs have."""
 
-    def __init__(self, client: RebaserClient, js: JetStream, workspace: str, rng: random.Random) -> None:
+    def __init__(
+        self, client: RebaserClient, js: JetStream, workspace: str, rng: random.Random, applied: anyio.Event
+    ) -> None:
         self.counts: Counter[str] = Counter()
         self._client = client
         self._js = js
         self._workspace = workspace
         self._rng = rng
+        self._applied = applied  # set when a branch was applied
         self._world = World()
         self._positions = Positions()
         self._logs: dict[str, list[int]] = {}  # by name: the commits of the product that the model has decided again
@@ -198,6 +201,7 @@ class Author:
         if asked.method == "apply" and not wanted:
             assert commit.source is not None
             self._settles.add((asked.arguments["source"], commit.sequence))
+            self._applied.set()
 
     def _refused_before(self, request: str, code: str) -> bool:
         """Return whether the model refuses the apply with `code` for a position of the source that the product may have
@@ -352,15 +356,14 @@ async def run_calm(seed: int, seconds: float, folder: Path, authors: int = 3) ->
 @asynccontextmanager
 async def crew(client: RebaserClient, js: JetStream, rng: random.Random, count: int) -> AsyncIterator[Counter[str]]:
     """Run authors inside the `with` block, and count their actions when it ends."""
-    authors = [Author(client, js, f"ws{number}", random.Random(rng.random())) for number in range(count)]
-    stop, counts = anyio.Event(), Counter[str]()
+    stop, applied, counts = anyio.Event(), anyio.Event(), Counter[str]()
+    authors = [Author(client, js, f"ws{number}", random.Random(rng.random()), applied) for number in range(count)]
     async with anyio.create_task_group() as group:
         for author in authors:
             group.start_soon(author.run, stop)
         yield counts
         with anyio.fail_after(ENOUGH):  # on a slow machine, the time may be too short for a branch to be applied
-            while not any(author.counts["apply done"] for author in authors):
-                await anyio.sleep(0.1)
+            await applied.wait()
         stop.set()
     for author in authors:
         counts += author.counts
