@@ -4,7 +4,6 @@ uses. Also the order of the tests and their limits of time."""
 import functools
 import inspect
 import os
-import random
 import secrets
 import signal
 import socket
@@ -40,6 +39,7 @@ from rebaser_core.messages import REGISTRY
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import TopologyOptions, streams
 from tests.support.cluster import Cluster, cluster_in
+from tests.support.draws import VARIABLE, choose_seed, drawing
 
 # Servers and senders also build this at start. Without it, the first decoder on an event loop would build it there.
 REGISTRY.build()
@@ -91,10 +91,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long", action="store_true", help="also run the tests marked as long, with more examples of each property"
     )
-    # Half of the files, because the short forms only show that the benchmarks still work.
-    parser.addoption(
-        "--half", type=int, choices=(0, 1), help="the half of the benchmarks that a whole run draws; default: random"
-    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -105,8 +101,9 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     option = config.option
-    if option.half is None:
-        option.half = random.SystemRandom().randrange(2)
+    seed = choose_seed(os.environ)
+    if option.hypothesis_seed is None:
+        option.hypothesis_seed = seed
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not hasattr(config, "workerinput")
     if whole and config.pluginmanager.hasplugin("xdist") and option.numprocesses is None and not option.usepdb:
         option.numprocesses, option.dist, option.loadscopereorder = 4, "loadfile", False
@@ -147,16 +144,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell each process of a whole run which half of the benchmarks is drawn."""
-    node.workerinput["benchmarks"] = drawn_half(node.config)
-
-
-def drawn_half(config: pytest.Config) -> int | None:
-    """Return which half of the benchmarks this run draws, a whole one in several processes; None if it draws none."""
-    option = config.option
-    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and getattr(option, "numprocesses", None)
-    half: int | None = option.half if whole and not option.long else None
-    return half
+    """Tell each process whether the run is a whole one, which draws half of the benchmarks."""
+    config = node.config
+    node.workerinput["half"] = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.long
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -167,9 +157,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):  # In a worker of pytest-xdist, files are distributed in this order.
         items.sort(key=lambda item: next((at for at, one in enumerate(LONGEST) if item.nodeid.startswith(one)), 99))
     if not config.getoption("--long"):
-        half = getattr(config, "workerinput", {}).get("benchmarks")
+        half = drawing("half of the benchmarks").randrange(2)
         other = pytest.mark.skip(reason="benchmark: each whole run draws half of them")
-        for item in items if half is not None else ():
+        # Half of the files, because the short forms only show that the benchmarks still work.
+        for item in items if getattr(config, "workerinput", {}).get("half") else ():
             if "bench" in item.keywords and crc32(item.path.name.encode()) % 2 != half:
                 item.add_marker(other)
         skip = pytest.mark.skip(reason="long: pass --long to run it")
@@ -207,10 +198,9 @@ def timeout_of(item: pytest.Item) -> float:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print which benchmarks were drawn, and the texts that tests recorded with the property `told`, whether they
-    passed or failed."""
-    if (half := drawn_half(terminalreporter.config)) is not None:
-        terminalreporter.write_line(f"drew half of the benchmarks; to draw the same half: pytest --half {half}")
+    """Print the seed of the run, and the texts that tests recorded with the property `told`, whether they passed or
+    failed."""
+    terminalreporter.write_line(f"all that was drawn follows from the seed {VARIABLE}={choose_seed(os.environ)}")
     for reports in terminalreporter.stats.values():
         for report in reports:
             for name, text in getattr(report, "user_properties", ()):

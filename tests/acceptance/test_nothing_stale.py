@@ -1,10 +1,8 @@
 """No derived value stays stale: several tasks make random edits while DVUs run and servers die and come back.
 
-The seed is printed, and `REBASER_SEED` repeats its edits, but not the moments at which servers die.
+The seed of the run repeats the edits, but not the moments at which servers die.
 """
 
-import os
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -20,6 +18,7 @@ from rebaser_core.commit import Computed, Kind
 from rebaser_core.messages import EnqueueUpdatesResponse
 from rebaser_core.updates import Update
 from rebaser_core.values import Value, canonical
+from tests.support.draws import drawing
 from tests.support.editors import EDITORS, Edits
 from tests.support.fleet import ServerProcess, servers
 from tests.support.graphs import expected
@@ -132,8 +131,7 @@ def typed(values: dict[str, Value]) -> dict[str, tuple[bytes, Any, Any]]:
 
 async def chaos(nats: EmbeddedNats, spark_url: str, edits: int, kills: int, rounds: int) -> None:
     """Run `rounds` in which each editor sends `edits` requests. Meanwhile, owners are killed, `kills` in total."""
-    seed = int(os.environ.get("REBASER_SEED") or time.time_ns() % 1_000_000)
-    print(f"REBASER_SEED={seed}")
+    seed = drawing("edits while servers die").randrange(10**6)
     async with running(nats, spark_url) as run:
         for number in range(rounds):
             before = len(run.replies)

@@ -1,7 +1,5 @@
 """A short form of the chaos tests; `python -m tests.chaos` runs the long form."""
 
-import os
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,10 +7,11 @@ import pytest
 
 from tests.chaos import branches
 from tests.chaos.run import Options, Report, run
+from tests.support.draws import drawing
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1200)]
 
-SEED = int(os.environ.get("REBASER_SEED") or 7)
+SEED = drawing("chaos").randrange(10**9)
 
 
 def judge(report: Report, *events: str) -> None:
@@ -27,7 +26,7 @@ async def test_a_quarter_of_the_faults_around_one_nats_server(
 ) -> None:
     """The quarter is drawn anew in each run, and printed at its end."""
     known = Options(SEED, seconds=5).names()
-    drawn = sorted(random.SystemRandom().sample(known, -(-len(known) // 4)))
+    drawn = sorted(drawing("a quarter of the faults").sample(known, -(-len(known) // 4)))
     record_property("told", f"chaos: {' '.join(drawn)}")
     await under_faults(tmp_path, tuple(drawn))
 
@@ -55,7 +54,7 @@ async def under_faults(folder: Path, nemeses: tuple[str, ...]) -> Report:
 async def test_branches_are_what_plain_dictionaries_say_while_servers_die(
     tmp_path: Path, seconds: float, record_property: Callable[[str, object], None]
 ) -> None:
-    seed = random.SystemRandom().randrange(10**9)
+    seed = drawing("chaos of branches").randrange(10**9)
     record_property("told", f"branches: python -m tests.chaos.branches --seed {seed}")
     print(await branches.run(seed, seconds, tmp_path))
 

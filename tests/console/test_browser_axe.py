@@ -1,7 +1,6 @@
 """Axe finds no barrier on any page, in either theme, on a desk and on a phone."""
 
 import importlib.util
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from rebaser_client import RebaserClient
 from tests.console.screenshots import PAGES, fill
 from tests.support.browser import browser, need_browser, opened
+from tests.support.draws import drawing
 from tests.support.troubled_updates import troubled_updates
 from tests.support.web_console import WebConsole
 
@@ -48,7 +48,7 @@ async def test_no_page_has_a_barrier(
     need_browser()
     script = axe()
     pages = sorted(PAGES.keys() - LEFT_OUT)
-    drawn = set(random.SystemRandom().sample(pages, len(pages) // 2))
+    drawn = set(drawing("looks of pages").sample(pages, len(pages) // 2))
     looks = {LOOKS[0]: pages, LOOKS[1]: pages} if every else {LOOKS[0]: [*drawn], LOOKS[1]: [*{*pages} - drawn]}
     record_property("told", f"barriers: {'all' if every else ' '.join(sorted(drawn))} on a light desk")
     found: dict[str, list[str]] = {}

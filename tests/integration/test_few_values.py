@@ -17,6 +17,7 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.values import Json
+from tests.support.draws import drawing
 from tests.support.owners import Engine, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
@@ -71,7 +72,7 @@ async def act(client: RebaserClient, rng: random.Random) -> None:
 async def test_a_few_values_are_those_of_the_state_at_any_position(
     js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine, limits: Thresholds
 ) -> None:
-    seed = random.randrange(10**9)
+    seed = drawing("few values").randrange(10**9)
     rng = random.Random(seed)
     with forced(limits):
         kept, size = rng.choice([0.001, 7 * 86_400]), rng.choice([1024, 4096, 10**6])

@@ -4,7 +4,6 @@ exactly."""
 import asyncio
 import importlib.util
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +13,7 @@ import pytest
 
 from tests.simulation.bugs import BUGS, Bug
 from tests.simulation.loop import SimLoop
+from tests.support.draws import drawing
 
 pytestmark = pytest.mark.timeout(960)  # generous, because a busy machine is not a defect
 
@@ -58,7 +58,7 @@ def test_the_simulation_finds_each_planted_bug() -> None:
 
 
 def test_the_simulation_finds_some_planted_bugs(record_property: Callable[[str, object], None]) -> None:
-    part = f"{random.randint(1, PARTS)}/{PARTS}"
+    part = f"{drawing('planted bugs').randint(1, PARTS)}/{PARTS}"
     record_property("told", f"simulation: planted bugs, part {part}")
     assert run("tests.simulation.bugs", "--part", part, expected=0).count(": seed ") >= len(BUGS) // PARTS
 

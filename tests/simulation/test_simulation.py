@@ -1,13 +1,14 @@
 """Runs some new seeds of the simulation in each run of the tests; `python -m tests.simulation` runs any number."""
 
 import os
-import secrets
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.support.draws import drawing
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,12 +37,12 @@ def test_forty_seeds_take_every_way_that_there_is() -> None:
 
 def test_no_seed_breaks_a_promise(record_property: Callable[[str, object], None]) -> None:
     """The seeds were never run before. They are printed at the end of the test run."""
-    first, runs = secrets.randbelow(10**12), 24
+    first, runs = drawing("simulation").randrange(10**12), 24
     record_property("told", f"simulation: seeds {first} to {first + runs - 1}")
     run("--seed", f"{first}", "--runs", f"{runs}")
 
 
 def test_nothing_that_is_needed_is_collected_over_virtual_days(record_property: Callable[[str, object], None]) -> None:
-    first, runs = secrets.randbelow(10**12), 2
+    first, runs = drawing("simulation of garbage").randrange(10**12), 2
     record_property("told", f"simulation: garbage, seeds {first} to {first + runs - 1}")
     run("--mode", "garbage", "--seed", f"{first}", "--runs", f"{runs}")

@@ -3,7 +3,6 @@
 `python -m tests.driver` runs any number of seeds. Each run of the tests takes a few new ones, and prints them.
 """
 
-import random
 import time
 from typing import Any
 
@@ -12,10 +11,11 @@ import pytest
 from rebaser.dvu.spark.engine import Engine
 from tests.driver.removals import Removals
 from tests.driver.story import Story, run_seed
+from tests.support.draws import drawing
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spark]
 
-FRESH = random.SystemRandom().randrange(10_000, 10_000_000)
+FRESH = drawing("random edits").randrange(10_000, 10_000_000)
 ENOUGH = 12.0  # seconds after which no further seed is begun
 LONG = 200
 

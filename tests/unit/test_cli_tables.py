@@ -1,13 +1,13 @@
 """A long table looks like a short one on a terminal."""
 
 import io
-import random
 import re
 import sys
 
 import pytest
 
 from rebaser.cli.output import console
+from tests.support.draws import drawing
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 CELLS = ["", "a", "cart/1/price", "日本", "two\nlines", "\x1b[2J", "wide " * 4, "é"]
@@ -35,8 +35,9 @@ def test_a_long_table_looks_as_a_short_one(monkeypatch: pytest.MonkeyPatch, widt
     monkeypatch.setenv("COLUMNS", width)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("FORCE_COLOR", "1")
+    rng = drawing("tables")
     for _ in range(20):
-        rows: list[tuple[str | tuple[str, ...], ...]] = [tuple(random.choices(CELLS, k=3)) for _ in range(9)]
+        rows: list[tuple[str | tuple[str, ...], ...]] = [tuple(rng.choices(CELLS, k=3)) for _ in range(9)]
         if several_lines:
             rows.append((("one", "two"), "x", "y"))
         expected, found = (shown(monkeypatch, laid_out, rows) for laid_out in (100, 3))
