@@ -149,10 +149,11 @@ async def test_of_two_creates_and_an_edit_the_first_in_the_queue_wins(
 
     async with anyio.create_task_group() as group:
         group.start_soon(create, "fix", "one")
-        await anyio.sleep(0.2)
+        with anyio.fail_after(60):
+            while await js.last(subjects.requests_stream, subjects.requests(ChangeSetKey("ws", "fix"))) is None:  # noqa: ASYNC110 - of NATS
+                await anyio.sleep(0.01)
         group.start_soon(create, "fix", "two")
         await client.enqueue_updates("ws", "edited", [Set("b", 1)])
-        await anyio.sleep(0.2)
         group.start_soon(create, "edited", "three")
         async with serving(js, subjects, engine):
             with anyio.fail_after(30):

@@ -57,7 +57,7 @@ async def test_a_timeout_of_the_update_says_in_which_commit_the_request_was_appl
 ) -> None:
     engine.go = anyio.Event()
     with pytest.raises(RequestTimeout, match=r"was applied in commit \d+, but derived values were not") as late:
-        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 21), DOUBLE], wait="derived", timeout=1)
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 21), DOUBLE], wait="derived", timeout=3)
     commit = late.value.commit
     assert commit == (await client.state("ws", "cs")).last
     engine.go.set()
