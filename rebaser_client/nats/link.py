@@ -17,12 +17,11 @@ from urllib.parse import urlsplit
 
 import anyio
 import nats.errors
-from nats.aio.subscription import Subscription as NatsSubscription
 
 from rebaser_client.errors import NotAllowed, NotConnectedError
 from rebaser_client.logs import get_logger
 from rebaser_client.nats.access import Access, credentials, needs_tls, refusal, tls_context
-from rebaser_client.nats.nats_py import NatsClient, forget, subscription_id
+from rebaser_client.nats.nats_py import NatsClient
 from rebaser_client.nats.parser import Handler, SizedHandler
 from rebaser_core.errors import ConfigError, RebaserError, TransientError, UnprocessableError
 
@@ -228,37 +227,38 @@ class Link:
         """Write a message to the socket at once, after all unsent messages. Return False if it could not be sent."""
         return self.up and self.client.publish_now(subject, reply, payload)
 
-    async def subscribe(self, subject: str, handler: Handler | SizedHandler) -> NatsSubscription:
-        """Subscribe to `subject`, so that `handler` is called for each message. Raise `NotConnectedError` if the link
-        is broken."""
-        with translate_errors(), anyio.fail_after(COMMAND_BOUND):
-            subscription = await self.client.subscribe(subject)
-        number = subscription_id(subscription)
+    async def subscribe(self, subject: str, handler: Handler | SizedHandler) -> int:
+        """Subscribe to `subject`, so that `handler` is called for each message, and return the id of the subscription.
+        Raise `NotConnectedError` if the link is broken."""
+        with translate_errors():
+            if not self.up:
+                raise nats.errors.ConnectionClosedError
+            if not subject.isprintable() or " " in subject or not all(subject.split(".")) or ">" in subject[:-1]:
+                raise nats.errors.BadSubjectError
+        number, flowing = self.client.subscribe_soon(subject)
         if isinstance(handler, SizedHandler):
             self._parser.sized[number] = handler
         else:
             self._parser.handlers[number] = handler
-        return subscription
+        if not flowing:
+            await self.flush()
+        return number
 
-    async def unsubscribe(self, subscription: NatsSubscription) -> None:
+    async def unsubscribe(self, subscription_id: int) -> None:
         """Unsubscribe. Messages that still arrive are dropped."""
-        self._parser.forget(subscription_id(subscription))
-        if self.up:
-            with translate_errors(), anyio.fail_after(COMMAND_BOUND):
-                await subscription.unsubscribe()
-        forget(subscription)
+        self._parser.forget(subscription_id)
+        if self.up and not self.client.unsubscribe_soon(subscription_id):
+            await self.flush()
 
-    async def drain(self, subscription: NatsSubscription) -> None:
+    async def drain(self, subscription_id: int) -> None:
         """Unsubscribe, and wait until the handler has been called for every message in transit."""
         try:
             if self.up:
+                self.client.unsubscribe_soon(subscription_id)
                 with translate_errors(), anyio.fail_after(COMMAND_BOUND):
-                    await subscription.unsubscribe()
-                    # nats-py's own `drain` writes the PING before the UNSUB, so messages may still follow the PONG.
                     await self.client.write_ping()
         finally:
-            self._parser.forget(subscription_id(subscription))
-            forget(subscription)
+            self._parser.forget(subscription_id)
 
     async def round_trip(self) -> None:
         """Wait until the server has processed all commands that were sent before. Raise `NotConnectedError` if the link

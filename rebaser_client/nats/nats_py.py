@@ -17,9 +17,8 @@ from urllib.parse import ParseResult
 
 import nats.errors
 from nats.aio.client import DEFAULT_BUFFER_SIZE, Client, Srv
-from nats.aio.subscription import Subscription as NatsSubscription
 from nats.aio.transport import TcpTransport
-from nats.protocol.command import pub_cmd
+from nats.protocol.command import pub_cmd, sub_cmd, unsub_cmd
 
 from rebaser_client.errors import NotAllowed
 from rebaser_client.nats.parser import ProtocolParser
@@ -28,10 +27,9 @@ PRIVATE = {
     "Client": {
         "_connect_to_server", "_current_server", "_flush_queue", "_flusher_task", "_max_pending_size",
         "_pending", "_pending_data_size", "_pongs", "_process_err", "_process_info", "_process_ping", "_process_pong",
-        "_ps", "_reading_task", "_server_info", "_server_pool", "_transport",
+        "_ps", "_reading_task", "_server_info", "_server_pool", "_sid", "_transport",
     },
     "TcpTransport": {"_io_reader", "_io_writer"},
-    "Subscription": {"_id", "_message_iterator"},
 }  # fmt: skip
 
 
@@ -126,6 +124,20 @@ class NatsClient(Client):
             self._writing_soon = True
             asyncio.get_running_loop().call_soon(self._write_waiting)
         return self._pending_data_size <= self._max_pending_size
+
+    def subscribe_soon(self, subject: str) -> tuple[int, bool]:
+        """Subscribe to `subject` with the next bytes that are written. Return the id that the server sends with each
+        message, and what `write_soon` returns.
+
+        The method `subscribe` of nats-py keeps three queues for each subscription, and waits until the command has been
+        written.
+        """
+        self._sid += 1
+        return self._sid, self.write_soon(sub_cmd(subject, "", self._sid))
+
+    def unsubscribe_soon(self, subscription_id: int) -> bool:
+        """Unsubscribe with the next bytes that are written. Return what `write_soon` returns."""
+        return self.write_soon(unsub_cmd(subscription_id, 0))
 
     def _write_waiting(self) -> None:
         """Write the pending bytes, or leave them to the flusher if the socket still holds earlier bytes."""
@@ -275,16 +287,6 @@ class SafeTransport(TcpTransport):
             raise ConnectionResetError("Connection lost")
         protocol.connection_made(transport)  # the protocol handles the end of the stream differently with TLS
         self._io_reader, self._io_writer = reader, asyncio.StreamWriter(transport, protocol, reader, loop)
-
-
-def subscription_id(subscription: NatsSubscription) -> int:
-    """Return the id that the server sends with each message of `subscription`."""
-    return subscription._id  # noqa: SLF001 - see the module docstring
-
-
-def forget(subscription: NatsSubscription) -> None:
-    """Break the reference cycle of a subscription that has ended, so that its memory is freed at once."""
-    subscription._message_iterator = None  # noqa: SLF001 - see the module docstring
 
 
 def _unquoted(quoted: str) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Protocol, Self
 
 import anyio
-from nats.aio.subscription import Subscription as NatsSubscription
 
 from rebaser_client.errors import NotAllowed
 from rebaser_client.logs import get_logger
@@ -52,7 +51,7 @@ class Subscription:
         self._on_denied = on_denied
         self._request_subject = request_subject
         self._subscriptions = subscriptions
-        self._attached: tuple[Link, NatsSubscription] | None = None
+        self._attached: tuple[Link, int] | None = None
 
     def is_attached(self, link: Link) -> bool:
         """Return whether `link` delivers messages to this subscription."""
@@ -68,11 +67,11 @@ class Subscription:
 
     async def attach(self, link: Link) -> None:
         """Subscribe on `link`. Raise `NotConnectedError` if the link breaks."""
-        nats_subscription = await link.subscribe(self.subject, self.handler)
+        subscription_id = await link.subscribe(self.subject, self.handler)
         if not self._subscriptions.has_subscription(self):  # the subscription was closed meanwhile
-            await link.unsubscribe(nats_subscription)
+            await link.unsubscribe(subscription_id)
         elif link.up:
-            self._attached = link, nats_subscription
+            self._attached = link, subscription_id
 
     async def close(self) -> None:
         """Unsubscribe. Without a connection, this does nothing."""
@@ -86,9 +85,9 @@ class Subscription:
         self._subscriptions.forget_subscription(self)
         attached, self._attached = self._attached, None
         if attached is not None:
-            link, nats_subscription = attached
+            link, subscription_id = attached
             try:
-                await (link.drain(nats_subscription) if drain else link.unsubscribe(nats_subscription))
+                await (link.drain(subscription_id) if drain else link.unsubscribe(subscription_id))
             except RebaserError as error:
                 log.debug("unsubscribe_failed", subject=self.subject, reason=error.message)
 
