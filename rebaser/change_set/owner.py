@@ -4,7 +4,6 @@ Invariant: this module makes no decisions. An effect for which `Command` lists e
 events. I/O runs in child tasks of `run`; `AWAIT` and `DECIDE` only set a flag for a waiting task.
 """
 
-import asyncio
 import gc
 import math
 from collections.abc import Callable, Coroutine, Sequence
@@ -51,6 +50,7 @@ from rebaser.runtime.progress import Progress
 from rebaser.telemetry.feeds import log_loaded, queue_taken
 from rebaser_client.backoff import Backoff
 from rebaser_client.jetstream import Message, OrderedConsumer
+from rebaser_client.signal import Signal
 from rebaser_core.commit import Applied
 from rebaser_core.decisions.decide import decided_through
 from rebaser_core.errors import FencedError, RebaserError, UnsupportedVersion
@@ -73,13 +73,11 @@ class Owner(Actor):
         self.key = task.key
         self.lease = Lease(task, context.subjects)
         self.log = log.bind(workspace=task.key.workspace, change_set=task.key.change_set)
-        self.since = (
-            math.inf
-        )  # when this owner's turn began: after loading, because loading may take longer than a turn
+        self.since = math.inf  # when this owner's turn began: after loading, which may take longer than a turn
         self.scope = anyio.CancelScope(shield=True)
         self._context = context
         self._awaiting = False
-        self._decide_now = asyncio.Event()
+        self._decide_now = Signal()
         self._consumer: OrderedConsumer | None = None
         self._commits: CommitLog | None = None
         self._processor: Processor | None = None
@@ -181,9 +179,13 @@ class Owner(Actor):
 
     def _stop_consuming(self, group: TaskGroup) -> None:
         self._awaiting = False
-        group.start_soon(self.resources.aclose)
+        group.start_soon(self.close)
         if self._puller is not None:
             self._puller.wake()  # stops a pull that is waiting for requests to be decided
+
+    async def close(self) -> None:
+        if self._consumer is not None:
+            await self._consumer.__aexit__(None, None, None)
 
     # -- effects ---------------------------------------------------------------------------------------------------
 
@@ -197,40 +199,37 @@ class Owner(Actor):
         """Load the log and begin to consume the queue. Return whether both succeeded."""
         context, key, subjects = self._context, self.key, self._context.subjects
         event: Event = Cancelled()
+
+        def hung() -> bool:
+            return self._hung
+
         try:
             with self.cancelled_with_work():
-                self._commits = await open_log(context, key)
+                commits = self._commits = await open_log(context, key)
+                self.log = commits.logger  # so that there is one for each owner, not two
                 # Read the end of the request stream after the log. Otherwise, a request that another owner decided in
                 # between could seem to be beyond that end, as if the stream had been restored from a backup.
                 stream = await context.requests_info.read()
-                await heal(self._commits)
-                state = self._commits.state
+                await heal(commits)
+                state = commits.state
                 decided = decided_through(state, stream.created, stream.last_sequence)
                 redelivered = self.lease.task.message.delivered > 1
                 detector = PoisonDetector(
-                    context,
-                    self._commits,
-                    redelivered=redelivered,
-                    after=decided,
-                    until=stream.last_sequence,
-                    hung=lambda: self._hung,
+                    context, commits, redelivered=redelivered, after=decided, until=stream.last_sequence, hung=hung
                 )
-                self._dvu = SerialDvu(context, self._commits, redelivered=redelivered, hung=lambda: self._hung)
-                self._processor = Processor(context, self._commits, Applied(stream.created, decided), detector)
+                self._dvu = SerialDvu(context, commits, redelivered=redelivered, hung=hung)
+                self._processor = Processor(context, commits, Applied(stream.created, decided), detector)
                 if state.branch is not None and state.branch.follows:
-                    puller = BranchPuller(
-                        context, self._commits, self._processor, redelivered=redelivered, hung=lambda: self._hung
-                    )
-                    self._puller = puller
+                    self._puller = BranchPuller(context, commits, self._processor, redelivered=redelivered, hung=hung)
                 consumer = OrderedConsumer(
                     context.js, subjects.requests_stream, subjects.requests(key), on_ready=self._check_queue
                 )
-                self._consumer = await self.resources.enter_async_context(consumer)
+                self._consumer = await consumer.__aenter__()
                 if len(state.cells) > LARGE:
                     gc.freeze()  # otherwise, each full garbage collection would visit all values
                 event = Loaded(state.owes, self._dvu.deferral())
                 self.since = context.now()
-                log_loaded(context.now() - self.lifecycle.active_at, redelivered=redelivered, spans=self._commits.spans)
+                log_loaded(context.now() - self.lifecycle.active_at, redelivered=redelivered, spans=commits.spans)
                 self.log.info("change_set_owned", seq=state.last, values=len(state.cells), owes=state.owes)
         except RebaserError as error:
             event = self._failure_of("load_failed", error)

@@ -21,6 +21,10 @@ from rebaser_core.state.value_columns import ValueColumns
 from rebaser_core.updates import PATTERN_PREFIX, Derive, Input, Match, Set, Unset, Update
 from rebaser_core.values import Json
 
+_NO_REFS: NDArray[np.int32] = np.zeros(0, np.int32)
+_NO_VIEW = _NO_REFS.data
+MIN_REFS = 16  # inputs that fit when the first definition is added
+
 
 class Columns(ValueColumns):
     """The values and definitions of a change set, in arrays with one item for each row.
@@ -37,6 +41,10 @@ class Columns(ValueColumns):
     definition has changed, and no input has moved to another row. `patterns` is None or empty if no input is a pattern.
     """
 
+    __slots__ = (
+        *("_edited", "_first_input", "_refs", "_template", "_uses", "dead_refs", "definition_generation", "edges"),
+        *("edited", "first_input", "patterns", "refs", "refs_used", "template", "templates", "uses"),
+    )
     TYPES: ClassVar[dict[str, Any]] = ValueColumns.TYPES | {
         "template": np.int32,
         "first_input": np.int64,
@@ -55,8 +63,7 @@ class Columns(ValueColumns):
         self.edges = Edges()
         self.patterns: PatternMatches | None = None
         self.definition_generation = self.refs_used = self.dead_refs = 0
-        self.refs: NDArray[np.int32] = np.zeros(64, np.int32)
-        self._refs = self.refs.data
+        self.refs, self._refs = _NO_REFS, _NO_VIEW
 
     def _views(self) -> None:
         super()._views()
@@ -182,7 +189,7 @@ class Columns(ValueColumns):
         """Enlarge `refs`, if necessary, so that `count` more inputs fit."""
         at = self.refs_used
         if at + count > len(self.refs):
-            grown = np.zeros(max(at + count, 2 * len(self.refs)), np.int32)
+            grown = np.zeros(max(at + count, 2 * len(self.refs), MIN_REFS), np.int32)
             grown[:at] = self.refs[:at]
             self.refs, self._refs = grown, grown.data
 
@@ -261,7 +268,7 @@ class Columns(ValueColumns):
             return
         owners = np.flatnonzero(self.template[: self.count] >= 0)
         places, starts, counts = self.input_places(owners)
-        self.refs = self.refs[places] if len(places) else np.zeros(64, np.int32)
+        self.refs = self.refs[places] if len(places) else _NO_REFS
         self._refs = self.refs.data
         self.first_input[owners] = starts
         self.refs_used, self.dead_refs = len(places), 0

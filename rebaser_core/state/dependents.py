@@ -16,6 +16,12 @@ from numpy.typing import NDArray
 
 from rebaser_core import thresholds
 
+# Most change sets have no edges; their arrays are these.
+_NO_EDGES: NDArray[np.int32] = np.zeros(0, np.int32)
+_NO_OFFSETS: NDArray[np.int64] = np.zeros(1, np.int64)
+_NO_VIEW = _NO_EDGES.data
+MIN_CHAINED = 16  # edges that fit when the first one is added
+
 
 class Edges:
     """The edges from each row to its dependents.
@@ -24,19 +30,24 @@ class Edges:
     whose definition was removed. If `stale` is true, edges are missing, and `build` must run before a lookup.
     """
 
+    __slots__ = (
+        *("_appended", "_head", "_next", "appended", "chained", "dead_edges", "head", "next"),
+        *("offsets", "stale", "targets"),
+    )
+
     def __init__(self) -> None:
         self.stale = False
-        self.dead_edges = 0
-        self.offsets: NDArray[np.int64] = np.zeros(1, np.int64)
-        self.targets: NDArray[np.int32] = np.zeros(0, np.int32)
-        self._clear(64)
+        self.dead_edges = self.chained = 0
+        self.offsets, self.targets = _NO_OFFSETS, _NO_EDGES
+        self._clear()
 
-    def _clear(self, rows: int) -> None:
+    def _clear(self, rows: int = 0) -> None:
         self.chained = 0
-        self.head: NDArray[np.int32] = np.full(rows, -1, np.int32)
-        self.next: NDArray[np.int32] = np.zeros(64, np.int32)
-        self.appended: NDArray[np.int32] = np.zeros(64, np.int32)
-        self._views()
+        self.head = self.next = self.appended = _NO_EDGES
+        self._head = self._next = self._appended = _NO_VIEW
+        if rows:
+            self.head = np.full(rows, -1, np.int32)
+            self._head = self.head.data
 
     def _views(self) -> None:
         self._head, self._next, self._appended = self.head.data, self.next.data, self.appended.data
@@ -56,7 +67,7 @@ class Edges:
         # With this many new edges, it is cheaper to drop all edges and let the next lookup build them again.
         if self.chained > max(thresholds.now.dependents_drop_min_edges, 2 * len(self.targets)):
             self.stale = True
-            self._clear(64)
+            self._clear()
             return
         self._make_room(max(inputs) + 1, len(inputs))
         at = self.chained
@@ -80,7 +91,7 @@ class Edges:
             self.head = grown
             self._views()
         if self.chained + more > len(self.next):
-            size = max(self.chained + more, 2 * len(self.next))
+            size = max(self.chained + more, 2 * len(self.next), MIN_CHAINED)
             self.next = np.resize(self.next, size)
             self.appended = np.resize(self.appended, size)
             self._views()
@@ -105,4 +116,4 @@ class Edges:
         np.cumsum(np.bincount(inputs, minlength=count), out=self.offsets[1:])
         self.targets = rows[np.argsort(inputs, kind="stable")]
         self.stale, self.dead_edges = False, 0
-        self._clear(max(count, 64))
+        self._clear(count)

@@ -20,6 +20,7 @@ _KINDS: Final[dict[type, int]] = {type(None): NULL, int: INT, float: FLOAT}
 # Maximum number of rows whose ids another state adopts. Copying the list and the index of ids takes 10 to 20 ms per
 # million rows, and nothing else can run meanwhile, not even in another thread.
 MAX_ADOPTED = 4_000_000
+FIRST_ROWS = 8  # rows that fit into new columns; most change sets of a large installation are small
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,11 @@ class ValueColumns:
     were removed since then. `adopted` is true if all ids came from `adopt`.
     """
 
+    # With more than 30 attributes, an object without slots takes 1.3 kB more.
+    __slots__ = (
+        *("__weakref__", "_bits", "_double", "_expected", "_kind", "_state", "_touched", "adopted", "bits", "count"),
+        *("faults", "free", "gone", "ids", "index", "kind", "other", "size", "state", "touched"),
+    )
     TYPES: ClassVar[dict[str, Any]] = {"state": np.uint8, "kind": np.uint8, "bits": np.int64, "touched": np.uint8}
 
     state: NDArray[np.uint8]
@@ -63,7 +69,7 @@ class ValueColumns:
         self.gone: set[str] = set()
         self.adopted = False
         self._expected: list[str] | None = None
-        self._allot(64)
+        self._allot(FIRST_ROWS)
 
     def _allot(self, capacity: int) -> None:
         used = self.count

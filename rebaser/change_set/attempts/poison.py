@@ -88,7 +88,7 @@ class PoisonDetector:
         outcomes = [*state.outcomes.values(), *state.redriven.values()]
         poison = [outcome.decision for outcome in outcomes if outcome.decision.code == POISON]
         self._poison_ids = {decision.request_id for decision in poison}
-        self._decided = {decision.sequence for decision in poison if decision.sequence <= after}
+        self._decided = frozenset([decision.sequence for decision in poison if decision.sequence <= after])
         recorded = any(attempt.deaths for attempt in state.attempts.values() if attempt.sequence > after)
         # The number of requests that are still to be attempted alone.
         self._suspects = context.settings.batch_max_requests if redelivered or recorded else 0

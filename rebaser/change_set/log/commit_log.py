@@ -95,9 +95,9 @@ class CommitLog:
         self._new_id = new_id
         self._on_stream_error = on_stream_error
         self._lock = asyncio.Lock()  # taken for every commit; a lock of anyio takes ten times as long
-        self._viewing = anyio.Lock()
+        self._viewing = asyncio.Lock()
         self._folded: anyio.Event | None = None  # exists while a commit is being folded, and is set afterwards
-        self._settling = anyio.CancelScope(shield=True)
+        self._settling: anyio.CancelScope | None = None  # exists while an append of a cancelled caller is settled
         self._abandoned = False
         self.handed_over = False  # whether this owner's last commit replaced the state
         self.debt = feeds.DebtClock(owes=loaded.state.owes)
@@ -133,7 +133,8 @@ class CommitLog:
         An attempt in progress ends at once if its caller is also cancelled, otherwise after `APPEND_TIMEOUT` seconds.
         """
         self._abandoned = True
-        self._settling.cancel()
+        if self._settling is not None:
+            self._settling.cancel()
 
     def log_loss(self, recreated_from: int) -> None:
         """Log what state was lost when the stream that holds all the logs was lost. The sequences of the recreated
@@ -234,9 +235,8 @@ class CommitLog:
 
     def _unreadable(self, commit: Commit, reason: str) -> UnstorableCommit:
         self.logger.error("commit_unreadable", commit=commit.id, kind=commit.kind, reason=reason)
-        return UnstorableCommit(
-            f"a {commit.kind} commit of {self.key} was not stored because it cannot be read back: {reason}"
-        )
+        text = f"a {commit.kind} commit of {self.key} was not stored because it cannot be read back: {reason}"
+        return UnstorableCommit(text)
 
     async def publish(self, encoded: EncodedCommit) -> int:
         """Append and fold an encoded commit; return its log sequence. The caller must have held `append_lock` since the

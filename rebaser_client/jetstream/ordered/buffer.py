@@ -4,17 +4,20 @@ from collections import deque
 
 from rebaser_client.jetstream.messages import Message
 
+_EMPTY: deque[Message] = deque(maxlen=0)
+
 
 class MessageBuffer:
     """A bounded queue of messages, oldest first.
 
-    An empty buffer accepts a message of any size. Otherwise, a large message could never be delivered.
+    An empty buffer accepts a message of any size. Otherwise, a large message could never be delivered. An empty buffer
+    has no queue, because a server has thousands of buffers, nearly all of them empty.
     """
 
     __slots__ = ("_bytes", "_max_bytes", "_max_count", "_messages")
 
     def __init__(self, max_count: int, max_bytes: int) -> None:
-        self._messages: deque[Message] = deque()
+        self._messages = _EMPTY
         self._bytes = 0
         self._max_count = max_count
         self._max_bytes = max_bytes
@@ -32,12 +35,17 @@ class MessageBuffer:
         return len(self._messages) * 2 <= self._max_count and self._bytes * 2 <= self._max_bytes
 
     def add(self, message: Message) -> None:
-        self._messages.append(message)
+        if self._messages:
+            self._messages.append(message)
+        else:
+            self._messages = deque((message,))
         self._bytes += len(message.data)
 
     def pop(self) -> Message:
         """Remove and return the oldest message."""
         message = self._messages.popleft()
+        if not self._messages:
+            self._messages = _EMPTY
         self._bytes -= len(message.data)
         return message
 

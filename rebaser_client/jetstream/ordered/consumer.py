@@ -75,7 +75,7 @@ class OrderedConsumer:
         self._created = ""
         self._generation: Generation | None = None
         self._generations = 0
-        self._readable = asyncio.Event()
+        self._readable: asyncio.Event | None = None  # exists once a task has waited
         self._on_ready = on_ready
         self._failure: RebaserError | None = None
         self._full = False
@@ -148,6 +148,8 @@ class OrderedConsumer:
         while not self._queue:
             if self._failure is not None:
                 raise self._failure
+            if self._readable is None:
+                self._readable = asyncio.Event()
             self._readable.clear()
             await self._readable.wait()
 
@@ -213,7 +215,8 @@ class OrderedConsumer:
             self._notify()
 
     def _notify(self) -> None:
-        self._readable.set()
+        if self._readable is not None:
+            self._readable.set()
         if self._on_ready is not None:
             self._on_ready()
 
