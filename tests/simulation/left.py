@@ -179,8 +179,10 @@ def _in_owner(owner: Owner, processor: Processor | None, unburied: bool) -> Iter
     state, commits = owner.lifecycle, owner._commits
     if state.busy or state.jobs or owner._work or owner.progress is not None:
         yield f"{state.jobs} jobs and {len(owner._work)} scopes of work"
-    if commits is not None and (commits.state.pinned or commits._lock.locked() or commits._viewing.locked()):
+    if commits is not None and (commits.state.pinned or commits._lock.locked()):
         yield "a view or a turn"
+    if commits is not None and commits._viewing is not None and commits._viewing.locked():
+        yield "a view, or one that waits for it"
     burying = processor is not None and not unburied and state.stopping in (None, Reason.YIELD)
     if burying and processor is not None and processor._pending_dead:
         yield f"requests to bury: {list(processor._pending_dead)}"

@@ -95,7 +95,7 @@ class CommitLog:
         self._new_id = new_id
         self._on_stream_error = on_stream_error
         self._lock = asyncio.Lock()  # taken for every commit; a lock of anyio takes ten times as long
-        self._viewing = asyncio.Lock()
+        self._viewing: anyio.Lock | None = None  # exists once a view has been opened
         self._folded: anyio.Event | None = None  # exists while a commit is being folded, and is set afterwards
         self._settling: anyio.CancelScope | None = None  # exists while an append of a cancelled caller is settled
         self._abandoned = False
@@ -116,6 +116,7 @@ class CommitLog:
     @asynccontextmanager
     async def view(self) -> AsyncIterator[View]:
         """Open a view of the current state. Only one view is open at a time; a second caller waits."""
+        self._viewing = self._viewing or anyio.Lock()
         async with self._viewing:
             while self.state.pinned:  # noqa: ASYNC110 - an abandoned thread may pin the state, and cannot set an event
                 await anyio.sleep(PINNED_CHECK)
@@ -142,8 +143,7 @@ class CommitLog:
         state = self.state
         if 0 < state.last < recreated_from:
             checkpoint = state.checkpoint.address if state.checkpoint is not None else None
-            values = len(state.cells)
-            self.logger.error("change_set_lost", seq=state.last, values=values, checkpoint=checkpoint)
+            self.logger.error("change_set_lost", seq=state.last, values=len(state.cells), checkpoint=checkpoint)
 
     def draft(self, kind: Kind, *, stored_ms: int = 0, state: ChangeSetState | None = None, **fields: Any) -> Commit:
         """Return a commit that follows the current state; `fields` are the fields of `Commit` that its kind needs.
