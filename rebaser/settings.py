@@ -112,9 +112,7 @@ class Settings(BaseModel):
     )
     # With this small default, clients process the answers of one commit while the server prepares the next one.
     batch_max_requests: int = Field(32, ge=1, le=10_000, description="Maximum number of requests in one commit.")
-    batch_max_bytes: int = Field(
-        4 * 1024 * 1024, ge=1024, description="Maximum size of the requests in one commit, in bytes."
-    )
+    batch_max_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Maximum bytes of the requests in one commit.")
 
     # Times
     quiescent_period: float = Field(
@@ -262,6 +260,7 @@ class Settings(BaseModel):
     trace_ratio: float = Field(
         0.0, ge=0, le=1, description="Share of the requests without a trace for which the server begins a trace."
     )
+    trace_per_second: int = Field(20, ge=0, description="Maximum number of requests that are recorded per second.")
     trace_slower_than: float = Field(
         1.0, ge=0, description="Requests that take longer than this, from storage to answer, are traced afterwards."
     )

@@ -132,7 +132,7 @@ class Processor:
     async def _process(self, messages: Sequence[Message], suspicion: Suspicion) -> Processed:
         self._freshness = Freshness()
         if self._commits.spans is not None:
-            self._commits.spans.taken_at = feeds.now_ns()
+            self._commits.spans.taken_at = feeds.clock()
         requests, held = await self._read(messages, suspicion)
         try:
             dead = await self._commit(messages, requests) if requests else []
@@ -244,7 +244,7 @@ class Processor:
             self.rebasing = False
         feeds.requests_decided(decided)
         await self._settle(requests[0], messages[0], *decided.answers[0], sequence)
-        return await self._answer_all(messages, decided.answers, sequence)
+        return await self._answer_all(messages, decided, sequence)
 
     async def _settle(
         self, request: QueuedRequest, message: Message, decision: Decision, earlier: int | None, sequence: int
@@ -283,8 +283,9 @@ class Processor:
         return replace(request, replayed=await compared(self._commits.state, branch, theirs, action.strategy))
 
     async def _answer_all(
-        self, messages: Sequence[Message], answers: Sequence[tuple[Decision, int | None]], sequence: int
+        self, messages: Sequence[Message], decided: DecidedBatch, sequence: int
     ) -> list[PendingDeadLetter]:
+        answers = decided.answers
         dead: list[PendingDeadLetter] = []
         done: list[int] = []
         room = True
@@ -302,8 +303,10 @@ class Processor:
                 done.append(message.stream_sequence)
         if not room:
             await self._context.connection.flush()
-        spans = self._commits.spans
-        feeds.requests_answered(messages[: len(answers)], () if spans is None else spans.answered(sequence))
+        now, spans = feeds.requests_answered(messages[: len(answers)]), self._commits.spans
+        # The first message is the oldest: if it was not slow, none was.
+        if spans is not None and (spans.batch is not None or now - messages[0].timestamp_ns > spans.slower_than):
+            feeds.requests_traced(spans.answered(sequence, messages, decided, self._commits.newest_append), now)
         self._context.deleter.add(done)
         self.answered = messages[len(answers) - 1].stream_sequence
         return dead

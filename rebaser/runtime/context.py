@@ -97,6 +97,7 @@ async def open_context(
         spans = tracing(
             server_id=settings.server_id,
             ratio=settings.trace_ratio,
+            per_second=settings.trace_per_second,
             slower_than=settings.trace_slower_than,
             updates_slower_than=settings.progress_every,
         )

@@ -6,28 +6,39 @@ from opentelemetry.trace import Span, SpanKind
 
 from rebaser.telemetry.clocks import NATS_CLOCK
 from rebaser.telemetry.span_maker import Attributes, SpanMaker, position
-from rebaser_core.commit import Commit
 from rebaser_core.messages.headers.traces import trace_headers
 
 
 class AppendSpan:
-    """The span of the append of `commit`, whose size is `size` bytes. The append begins when this object is created.
-    `causes` are the spans of the requests or of the update that led to the commit: the first becomes the parent of the
-    new span, and the others are linked to it. If `causes` is empty, no span is started.
+    """The span of the append of the commit `commit_id`, which decides `requests` requests. Its size is `size` bytes.
+    The append begins when this object is created. `causes` are the spans of the requests or of the update that led to
+    the commit: the first becomes the parent of the new span, and the others are linked to it. If `causes` is empty, no
+    span is started.
 
     `name` and `about` are the span's name and attributes.
     """
 
-    __slots__ = ("_about", "_began", "_commit", "_ended", "_maker", "_name", "_sequence", "_size", "span")
+    __slots__ = ("_about", "_began", "_ended", "_maker", "_name", "_sequence", "span")
 
     def __init__(
-        self, maker: SpanMaker, name: str, about: Attributes, *, commit: Commit, size: int, causes: Sequence[Span]
+        self,
+        maker: SpanMaker,
+        name: str,
+        about: Attributes,
+        *,
+        commit_id: str,
+        requests: int,
+        size: int,
+        causes: Sequence[Span],
     ) -> None:
         self._maker = maker
         self._name = name
-        self._about = about
-        self._commit = commit
-        self._size = size
+        self._about = {
+            **about,
+            "messaging.message.id": commit_id,
+            "messaging.message.body.size": size,
+            "messaging.batch.message_count": max(requests, 1),
+        }
         self._began = NATS_CLOCK.now_ns()
         self._ended = self._sequence = 0
         self.span: Span | None = None
@@ -41,14 +52,8 @@ class AppendSpan:
         self._began, self._ended, self._sequence = began, ended, sequence
 
     def _start(self, parent: Span, others: Sequence[Span] = ()) -> Span:
-        attributes = {
-            **self._about,
-            "messaging.message.id": self._commit.id,
-            "messaging.message.body.size": self._size,
-            "messaging.batch.message_count": max(len(self._commit.requests), 1),
-        }
-        began = self._began
-        return self._maker.start(self._name, SpanKind.PRODUCER, attributes, began=began, parent=parent, links=others)
+        began, about = self._began, self._about
+        return self._maker.start(self._name, SpanKind.PRODUCER, about, began=began, parent=parent, links=others)
 
     def headers(self) -> dict[str, str]:
         """Return headers for the commit that let readers of the log continue the trace."""

@@ -177,6 +177,11 @@ FRESHNESS_SECONDS = Histogram(
     "Time from when an update became due, or its owner loaded the log, until an update was committed.",
     SLOW,
 )
+TRACES_LIMITED = Counter(
+    "traces_limited_total",
+    "Traces that did not begin because of a limit per second: of chosen requests, or of slow work.",
+    why=("chosen", "slow"),
+)
 LOOP_LAG_SECONDS = Histogram("loop_lag_seconds", "Delay of a timer of the event loop.", FAST[:13])
 LOG_EVENTS = Counter(
     "log_events_total",
@@ -333,8 +338,8 @@ INSTRUMENTS = (
     APPEND_SECONDS, COMMIT_BYTES, APPEND_RETRIES, REPLIES_LOST, LOAD_SECONDS, TASKS_REDELIVERED, OWNERSHIP_ENDED,
     OWNERS_FENCED, DVU_SECONDS, DVU_STAGE_SECONDS, DVU_VALUES, FRESHNESS_SECONDS, SPARK_JOBS, SPARK_JOB_SECONDS,
     SPARK_WAIT_SECONDS, SPARK_JOB_CALLERS, SPARK_BYTES, SPARK_SESSIONS, CHECKPOINT_SECONDS, CHECKPOINT_BYTES,
-    BLOB_SECONDS, BLOB_BYTES, BLOB_ERRORS, API_SECONDS, CONSUMER_RESETS, SWEEP_SECONDS, STRANDED, LOOP_LAG_SECONDS,
-    LOG_EVENTS,
+    BLOB_SECONDS, BLOB_BYTES, BLOB_ERRORS, API_SECONDS, CONSUMER_RESETS, SWEEP_SECONDS, STRANDED, TRACES_LIMITED,
+    LOOP_LAG_SECONDS, LOG_EVENTS,
 )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rebaser.telemetry.catalogue import (
     API_SECONDS,
@@ -47,6 +47,9 @@ from rebaser_core.errors import FencedError, RebaserError
 if TYPE_CHECKING:
     from rebaser.telemetry.spans import ChangeSetSpans
     from rebaser.telemetry.update_spans import UpdateSpans
+
+# An append to a log: its sequence, when it began and ended (`clock`), and the id and the size of the commit in bytes.
+Append: TypeAlias = tuple[int, float, float, str, int]
 
 clock, now_ns = time.perf_counter, NATS_CLOCK.now_ns
 
@@ -97,24 +100,31 @@ def requests_decided(batch: DecidedBatch) -> None:
         REQUESTS_REPEATED.add(repeated)
 
 
-def requests_answered(messages: Sequence[Message], traced: Sequence[tuple[int, str]] = ()) -> None:
+def requests_answered(messages: Sequence[Message]) -> int:
     """Record the time until the answers to `messages` were handed to NATS or, for dead requests, until the decisions
-    were appended to the log. For each of the messages whose trace is recorded, `traced` has the time at which it was
-    stored and the id of the trace."""
+    were appended to the log. Return the Unix time in nanoseconds."""
     now = now_ns()
     for message in messages:
         _answered(now - message.timestamp_ns)
+    return now
+
+
+def requests_traced(traced: Sequence[tuple[int, str]], now: int) -> None:
+    """Record the traces of requests that were answered at `now`. `traced` has the time at which each of them was stored
+    (Unix ns), and the id of its trace."""
     for stored, trace_id in traced:
         _ANSWERED.add_exemplar(now - stored, trace_id, now)
 
 
-def commit_appended(began: float, commit: Commit, inline: int, blobs: int, log: Any) -> None:
-    """Record that a commit is in its log. `began` is the value of `clock` before the first attempt to append it.
+def commit_appended(began: float, commit: Commit, inline: int, blobs: int, log: Any) -> float:
+    """Record that a commit is in its log, and return the value of `clock`. `began` is the value of `clock` before the
+    first attempt to append it.
 
     `inline` is the size of its message in bytes. `blobs` is the total size in bytes of the blobs that hold the rest of
     it.
     """
-    seconds, kind = clock() - began, commit.kind
+    now = clock()
+    seconds, kind = now - began, commit.kind
     if kind is _REBASE:
         _appended(seconds)
     else:
@@ -123,6 +133,7 @@ def commit_appended(began: float, commit: Commit, inline: int, blobs: int, log: 
     _INLINE.value += inline
     _BLOBS.value += blobs
     log.debug("commit_appended", kind=kind, seconds=seconds)
+    return now
 
 
 def log_loaded(seconds: float, *, redelivered: bool, spans: "ChangeSetSpans | None" = None) -> None:

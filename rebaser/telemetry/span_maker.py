@@ -17,17 +17,39 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from rebaser.telemetry.catalogue import TRACES_LIMITED
+from rebaser.telemetry.clocks import NATS_CLOCK
 from rebaser_client.jetstream import Message
 from rebaser_core.messages.headers.traces import CAPITALIZED_PARENT, TRACEPARENT, TraceContext, read_trace
 
 MAX_LINKS = 128  # maximum number of links of a span; also the default of OpenTelemetry
-MAX_LATE = 10  # maximum number of slow requests and updates traced per second: if all are slow, a sample is enough
+MAX_LATE = 10  # maximum number of slow requests and updates recorded per second: if all are slow, a sample is enough
 NANOS = 1_000_000_000
 _ROOT = Context()  # without it, a span would be the child of the span that is current in the program
 
 Attributes = Mapping[str, str | int | float]
 # The requests of a batch to record: the index of each, and the position in a trace from which it was sent.
 Chosen = Sequence[tuple[int, TraceContext | None]]
+
+
+class PerSecond:
+    """Allows `limit` traces in each second, and counts the others in the metric."""
+
+    def __init__(self, limit: float, why: str) -> None:
+        self._limit = limit
+        self._refused = TRACES_LIMITED.count(why)
+        self._second = self._begun = 0
+
+    def allows(self, now: int) -> bool:
+        """Return whether one more trace may begin at `now`, the Unix time in nanoseconds."""
+        second = now // NANOS
+        if second != self._second:
+            self._second, self._begun = second, 0
+        if self._begun >= self._limit:
+            self._refused.value += 1
+            return False
+        self._begun += 1
+        return True
 
 
 class SpanMaker:
@@ -37,19 +59,24 @@ class SpanMaker:
     slow if more than `slower_than` seconds pass from its storage to its answer. An update is slow if it takes more than
     `updates_slower_than` seconds. Slow requests and updates that have no trace are recorded after they have ended. Both
     limits may be infinite; the attribute `slower_than` is in nanoseconds.
+
+    At most `per_second` requests are recorded in a second, and `MAX_LATE` slow ones in addition.
     """
 
-    def __init__(self, tracer: Tracer, *, ratio: float, slower_than: float, updates_slower_than: float) -> None:
+    def __init__(
+        self, tracer: Tracer, *, ratio: float, per_second: float, slower_than: float, updates_slower_than: float
+    ) -> None:
         self._tracer = tracer
         self._ratio = ratio
         self.slower_than = slower_than * NANOS  # not rounded, because it may be infinite
         self._updates_slower_than = updates_slower_than * NANOS
-        self._late_in = self._late = 0
+        self._chosen, self._late = PerSecond(per_second, "chosen"), PerSecond(MAX_LATE, "slow")
 
     def chosen(self, messages: Sequence[Message], count: int) -> Chosen:
         """Return which of the first `count` requests to record.
 
-        If a request belongs to a trace, its sender has made the decision.
+        If a request belongs to a trace, its sender has made the decision. Above the maximum of this second, no request
+        is recorded.
         """
         found: list[tuple[int, TraceContext | None]] = []
         ratio = self._ratio
@@ -57,26 +84,20 @@ class SpanMaker:
             headers = messages[at].headers
             known = TRACEPARENT in headers or CAPITALIZED_PARENT in headers
             sender = read_trace(headers) if known else None
-            if sender.sampled if sender is not None else ratio and random.random() < ratio:  # noqa: S311 - no secret
+            wanted = sender.sampled if sender is not None else ratio and random.random() < ratio  # noqa: S311 - no secret
+            if wanted and self._chosen.allows(NATS_CLOCK.now_ns()):
                 found.append((at, sender))
         return found
 
     def request_was_slow(self, now: int, nanoseconds: int) -> bool:
         """Return whether a request, or work that is part of no request, took so long that it is recorded although it
         was not `chosen`. `nanoseconds` is its duration. `now` is the Unix time in nanoseconds."""
-        return nanoseconds > self.slower_than and self._may_be_late(now)
+        return nanoseconds > self.slower_than and self._late.allows(now)
 
     def update_was_slow(self, now: int, nanoseconds: int) -> bool:
         """Return whether an update took so long that it is recorded although no trace was begun for it. `nanoseconds`
         is its duration. `now` is the Unix time in nanoseconds."""
-        return nanoseconds > self._updates_slower_than and self._may_be_late(now)
-
-    def _may_be_late(self, now: int) -> bool:
-        second = now // NANOS
-        if second != self._late_in:
-            self._late_in, self._late = second, 0
-        self._late += 1
-        return self._late <= MAX_LATE
+        return nanoseconds > self._updates_slower_than and self._late.allows(now)
 
     def start(
         self,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 
+from rebaser.telemetry import feeds
 from rebaser.telemetry.append_span import AppendSpan
 from rebaser.telemetry.clocks import NATS_CLOCK
 from rebaser.telemetry.span_maker import MAX_LINKS, NANOS, Attributes, Chosen, SpanMaker, is_sampled, position, remote
@@ -26,27 +27,25 @@ from rebaser_core.streams.subjects import Subjects
 class ChangeSetSpans:
     """Makes the spans of one change set for as long as one owner holds it.
 
-    For each batch of requests, the owner sets `taken_at` to the time at which it begins to read them (Unix ns), and
-    calls `decided` and `answered`, in this order. For the commit of a `plain` batch, its log only sets `plain_append`;
-    for other commits, it calls `append_begins` and `append_ended`.
+    For each batch of requests, the owner sets `taken_at` to the time at which it begins to read them (`feeds.clock`),
+    and calls `decided`. Its log calls `append_begins` and `append_ended` for each commit; it may leave this out for
+    requests if neither `batch` nor `uncovered` is set. Once the answers are sent, the owner calls `answered` if `batch`
+    is set, or if the oldest request took longer than `slower_than` nanoseconds.
     """
 
     def __init__(self, maker: SpanMaker, subjects: Subjects, key: ChangeSetKey) -> None:
         self.maker = maker
+        self.slower_than = maker.slower_than
         self._about: Attributes = {"rebaser.workspace": key.workspace, "rebaser.change_set": key.change_set}
         self.requests = self._destination(subjects, "requests", subjects.requests(key), "process", "process")
         self._commits = self._destination(subjects, "commits", subjects.commits(key), "publish", "send")
-        self.taken_at = 0
+        self.taken_at = feeds.clock()
         self.batch: _Batch | None = None  # the batch being decided, if some of its requests are recorded
-        # Nearly all batches have no recorded request. Only what is needed if such a batch turns out to be slow is kept:
-        # the batch, and its append, with its size, its beginning, its end and its log sequence.
-        self.plain: tuple[Sequence[Message], DecidedBatch] | None = None
-        self.plain_append: tuple[Commit, int, int, int, int] | None = None
         self._update: UpdateSpans | None = None
         self._append: AppendSpan | None = None
         self._owes = False  # whether an update is due after the commit being appended
         # The recorded commits that no update covers yet, oldest first: their log sequences and spans.
-        self._uncovered: deque[tuple[int, SpanContext]] = deque(maxlen=MAX_LINKS)
+        self.uncovered: deque[tuple[int, SpanContext]] = deque(maxlen=MAX_LINKS)
 
     def _destination(
         self, subjects: Subjects, stream: str, subject: str, operation: str, kind: str
@@ -69,8 +68,6 @@ class ChangeSetSpans:
         with the messages of the batch; further messages are ignored."""
         chosen = self.maker.chosen(messages, len(batch.answers))
         self.batch = _Batch(self, messages, batch, chosen) if chosen else None
-        self.plain = None if chosen else (messages, batch)
-        self.plain_append = None
 
     def headers_after(self, message: Message) -> dict[str, str]:
         """Return headers for messages that the request `message` causes: its reply, or a request of the server. They
@@ -80,27 +77,26 @@ class ChangeSetSpans:
         span = self.batch.spans.get(message.stream_sequence)
         return {} if span is None else trace_headers(position(span))
 
-    def answered(self, commit: int) -> list[tuple[int, str]]:
-        """Record the spans of the batch, whose answers have been sent. `commit` is the log sequence of the commit with
-        its decisions. Return the time at which each recorded request was stored (Unix ns), and the id of its trace."""
+    def answered(
+        self, commit: int, messages: Sequence[Message], decided: DecidedBatch, append: feeds.Append | None
+    ) -> list[tuple[int, str]]:
+        """Record the spans of a batch whose answers have been sent. `messages` and `decided` are those given to
+        `decided`, and `commit` is the log sequence of the commit with its decisions. `append` is the newest append to
+        the log. Return the time at which each recorded request was stored (Unix ns), and the id of its trace."""
         batch, self.batch = self.batch, None
-        plain, self.plain = self.plain, None
-        # The first message is the oldest: if it is not slow, none is.
-        if plain is not None and NATS_CLOCK.now_ns() - plain[0][0].timestamp_ns > self.maker.slower_than:
-            batch = self._slow_batch(plain)
-        if self._uncovered and self.plain_append is not None and self.plain_append[0].covers is None:
-            self._uncovered.clear()
-        self.plain_append = None  # it refers to the commit, which may be large
-        return [] if batch is None else batch.record(commit)
+        if batch is None:
+            batch = _Batch(self, messages, decided, ())
+            if append is not None and append[0] == commit and decided.decisions:
+                batch.append = self._earlier(append, len(decided.decisions))
+        return batch.record(commit)
 
-    def _slow_batch(self, plain: tuple[Sequence[Message], DecidedBatch]) -> "_Batch":
-        """Return a batch that has no recorded request, but was slow."""
-        batch = _Batch(self, *plain, ())
-        if self.plain_append is not None:
-            commit, size, *times = self.plain_append
-            batch.append = AppendSpan(self.maker, *self._commits, commit=commit, size=size, causes=())
-            batch.append.took_place(*times)
-        return batch
+    def _earlier(self, append: feeds.Append, requests: int) -> AppendSpan:
+        """Return the span of an append that was not recorded when it took place."""
+        sequence, began, ended, commit_id, size = append
+        span = AppendSpan(self.maker, *self._commits, commit_id=commit_id, requests=requests, size=size, causes=())
+        ended_ns = NATS_CLOCK.now_ns() - round((feeds.clock() - ended) * NANOS)
+        span.took_place(ended_ns - round((ended - began) * NANOS), ended_ns, sequence)
+        return span
 
     # -- commits ---------------------------------------------------------------------------------------------------
 
@@ -117,9 +113,13 @@ class ChangeSetSpans:
         elif commit.requests:  # commits without requests, such as those that record attempts, belong to no trace
             cause = self.batch
         if cause is None:
+            if commit.requests and commit.covers is None:  # no update is due any more
+                self.uncovered.clear()
             return {}
-        spans = cause.causes()
-        self._append = cause.append = AppendSpan(self.maker, *self._commits, commit=commit, size=size, causes=spans)
+        requests, causes = len(commit.requests), cause.causes()
+        self._append = cause.append = AppendSpan(
+            self.maker, *self._commits, commit_id=commit.id, requests=requests, size=size, causes=causes
+        )
         return self._append.headers()
 
     def append_ended(self, sequence: int) -> None:
@@ -131,9 +131,9 @@ class ChangeSetSpans:
         if self._update is not None and append is self._update.append:
             return
         if not self._owes:
-            self._uncovered.clear()
+            self.uncovered.clear()
         elif append.span is not None:
-            self._uncovered.append((sequence, append.span.get_span_context()))
+            self.uncovered.append((sequence, append.span.get_span_context()))
 
     # -- updates ---------------------------------------------------------------------------------------------------
 
@@ -150,13 +150,13 @@ class ChangeSetSpans:
         """
         if self._update is None:
             return {}
-        self._update.caused_by([context for at, context in reversed(self._uncovered) if at <= sequence])
+        self._update.caused_by([context for at, context in reversed(self.uncovered) if at <= sequence])
         return self._update.log_fields()
 
     def _update_ended(self, covers: int | None) -> None:
         self._update = None
-        while covers is not None and self._uncovered and self._uncovered[0][0] <= covers:
-            self._uncovered.popleft()
+        while covers is not None and self.uncovered and self.uncovered[0][0] <= covers:
+            self.uncovered.popleft()
 
     # -- other work ------------------------------------------------------------------------------------------------
 
@@ -180,7 +180,7 @@ class _Batch:
     ) -> None:
         self._maker = change_set.maker
         self._name, self._about = change_set.requests
-        self._began = change_set.taken_at or NATS_CLOCK.now_ns()
+        self._began = NATS_CLOCK.now_ns() - round((feeds.clock() - change_set.taken_at) * NANOS)
         self._messages = messages
         self._answers = batch.answers
         self._decided = batch.decisions

@@ -46,12 +46,12 @@ def wanted(environment: Mapping[str, str]) -> bool:
 
 @asynccontextmanager
 async def tracing(
-    *, server_id: str, ratio: float, slower_than: float, updates_slower_than: float
+    *, server_id: str, ratio: float, per_second: float, slower_than: float, updates_slower_than: float
 ) -> AsyncIterator["SpansOf | None"]:
     """Yield a function that returns a `ChangeSetSpans` for a change set, or None if traces are off.
 
     If the environment requests traces that cannot be recorded, a warning is logged, and traces are off. For `ratio`,
-    `slower_than` and `updates_slower_than`, see `rebaser.telemetry.span_maker.SpanMaker`.
+    `per_second`, `slower_than` and `updates_slower_than`, see `rebaser.telemetry.span_maker.SpanMaker`.
     """
     provider: Any = None
     if wanted(os.environ):
@@ -68,7 +68,13 @@ async def tracing(
     from rebaser.telemetry.spans import ChangeSetSpans  # noqa: PLC0415 - imports OpenTelemetry
 
     tracer = provider.get_tracer("rebaser", __version__)
-    maker = SpanMaker(tracer, ratio=ratio, slower_than=slower_than, updates_slower_than=updates_slower_than)
+    maker = SpanMaker(
+        tracer,
+        ratio=ratio,
+        per_second=per_second,
+        slower_than=slower_than,
+        updates_slower_than=updates_slower_than,
+    )
     try:
         yield partial(ChangeSetSpans, maker)
     finally:

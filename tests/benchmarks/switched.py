@@ -18,8 +18,8 @@ from rebaser_core.messages.headers.traces import read_trace
 OFF: dict[str, Any] = {
     "queue_taken": lambda messages: messages,
     "requests_decided": lambda _: None,
-    "requests_answered": lambda *_: None,
-    "commit_appended": lambda *_: None,
+    "requests_answered": lambda _: 0,
+    "commit_appended": lambda *_: 0.0,
 }
 
 

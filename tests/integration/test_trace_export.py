@@ -22,7 +22,9 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
 from tests.conftest import Events
 
-NEVER: dict[str, Any] = {"server_id": "s1", "ratio": 1.0, "slower_than": 1e6, "updates_slower_than": 1e6}
+NEVER: dict[str, Any] = {
+    "server_id": "s1", "ratio": 1.0, "per_second": 1, "slower_than": 1e6, "updates_slower_than": 1e6,
+}  # fmt: skip
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
@@ -129,7 +131,8 @@ TracerProvider.shutdown = lambda self: threading.Event().wait()
 tracing.LAST_EXPORT = 0.01
 
 async def main():
-    async with tracing.tracing(server_id="s1", ratio=0.0, slower_than=1.0, updates_slower_than=1.0) as spans_of:
+    limits = {"per_second": 1, "slower_than": 1.0, "updates_slower_than": 1.0}
+    async with tracing.tracing(server_id="s1", ratio=0.0, **limits) as spans_of:
         assert spans_of is not None
 
 anyio.run(main)
@@ -143,7 +146,7 @@ async def test_no_request_is_slower_than_infinity(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
     monkeypatch.setenv("REBASER_TRACE_SLOWER_THAN", "inf")
     slower_than = Settings().trace_slower_than
-    async with tracing(server_id="s1", ratio=0.0, slower_than=slower_than, updates_slower_than=1.0) as spans_of:
+    async with tracing(**NEVER | {"slower_than": slower_than}) as spans_of:
         assert spans_of is not None
         maker = spans_of(Subjects(), ChangeSetKey.of("ws", "cs")).maker
         assert maker.slower_than > 2**63

@@ -10,6 +10,7 @@ import pytest
 from opentelemetry.sdk.trace import SpanProcessor
 
 from rebaser.change_set.processor import QueueBlocked
+from rebaser.telemetry.catalogue import TRACES_LIMITED
 from rebaser.telemetry.clocks import NATS_CLOCK
 from rebaser.telemetry.span_maker import MAX_LATE
 from rebaser_client import BlockingRebaserClient, RebaserClient, Request, RequestRejected, Set, Success, Update
@@ -240,6 +241,23 @@ async def test_slow_requests_get_few_traces_if_all_are_slow(
     async with fleet.owner(redelivered=False) as owner:
         assert await owner.decide_all() == []
     assert len(recorder.spans(PROCESS)) == MAX_LATE
+
+
+@pytest.mark.parametrize("sampled", [True, False])
+async def test_only_so_many_requests_are_recorded_in_a_second_whoever_chose_them(
+    fleet: Fleet, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, sampled: bool
+) -> None:
+    now = time.time_ns()
+    monkeypatch.setattr(NATS_CLOCK, "now_ns", lambda: now)
+    fleet.context = replace(fleet.context, spans_of=recorder.server(ratio=1.0, per_second=3))
+    before = TRACES_LIMITED.count("chosen").value
+    for second in (1, 2):
+        await fleet.send(*(f"r{second}-{number}" for number in range(5)), **(headers_of(1) if sampled else {}))
+        async with fleet.owner(redelivered=False) as owner:
+            assert await owner.decide_all() == []
+        assert len(recorder.spans(PROCESS)) == 3 * second
+        now += 10**9
+    assert TRACES_LIMITED.count("chosen").value == before + 4
 
 
 async def test_the_spans_of_requests_and_commits_have_the_clock_of_nats(fleet: Fleet, recorder: Recorder) -> None:

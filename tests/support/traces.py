@@ -33,10 +33,23 @@ class Recorder:
         self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
         self.tracer = self.provider.get_tracer("tests")
 
-    def server(self, *, ratio: float = 0.0, slower_than: float = NEVER, updates_slower_than: float = NEVER) -> SpansOf:
+    def server(
+        self,
+        *,
+        ratio: float = 0.0,
+        per_second: float = NEVER,
+        slower_than: float = NEVER,
+        updates_slower_than: float = NEVER,
+    ) -> SpansOf:
         """Return the tracing of a server whose spans are kept here."""
         tracer = self.provider.get_tracer("rebaser")
-        maker = SpanMaker(tracer, ratio=ratio, slower_than=slower_than, updates_slower_than=updates_slower_than)
+        maker = SpanMaker(
+            tracer,
+            ratio=ratio,
+            per_second=per_second,
+            slower_than=slower_than,
+            updates_slower_than=updates_slower_than,
+        )
         return partial(ChangeSetSpans, maker)
 
     def spans(self, name: str | None = None) -> list[Any]:

@@ -22,19 +22,20 @@ class Watched(Commit):
     __slots__ = ("__weakref__",)
 
 
-def test_a_commit_is_not_kept_once_its_requests_are_answered() -> None:
+@pytest.mark.parametrize("ratio", [0.0, 1.0])
+def test_a_commit_is_not_kept_once_its_requests_are_answered(ratio: float) -> None:
     """It may refer to large definitions, and its owner may be idle for long."""
-    spans = Recorder().server()(Subjects(), ChangeSetKey("ws", "cs"))
+    spans = Recorder().server(ratio=ratio, slower_than=-1e6)(Subjects(), ChangeSetKey("ws", "cs"))
     decision = Decision(1, RequestId("r"), Outcome.SUCCESS)
     message: Any = SimpleNamespace(headers={}, timestamp_ns=time.time_ns(), stream_sequence=1, data=b"")
     batch: Any = SimpleNamespace(answers=[(decision, None)], decisions=[decision])
-    spans.taken_at = time.time_ns()
     spans.decided([message], batch)
     commit = Watched("c", 0, Kind.REBASE, 0, "o", None, None, (decision,))
     kept = weakref.ref(commit)
-    assert spans.plain is not None
-    spans.plain_append = commit, 10, 1, 2, 1
-    assert spans.answered(1) == []
+    spans.append_begins(commit, 10)
+    spans.append_ended(1)
+    spans.answered(1, [message], batch, (1, feeds.clock(), feeds.clock(), commit.id, 10))
+    assert spans.batch is None
     del commit
     gc.collect()
     assert kept() is None
@@ -50,13 +51,13 @@ def test_a_commit_without_recorded_requests_after_which_no_update_is_due_covers_
     spans.decided([message], batch)
     assert spans.append_begins(Commit("c", 0, Kind.REBASE, 0, "o", None, 0, (decision,)), 10)
     spans.append_ended(1)
-    assert spans.answered(1)
+    assert spans.answered(1, [message], batch, None)
     spans.update_begins()
     assert spans.update_planned(1)
     spans.maker = recorder.server()(Subjects(), ChangeSetKey("ws", "cs")).maker
     spans.decided([message], batch)
-    spans.plain_append = Commit("c", 1, Kind.REBASE, 0, "o", None, None, (decision,)), 10, 1, 2, 2
-    assert spans.answered(2) == []
+    assert spans.append_begins(Commit("c", 1, Kind.REBASE, 0, "o", None, None, (decision,)), 10) == {}
+    spans.append_ended(2)
     spans.update_begins()
     assert spans.update_planned(2) == {}
 
@@ -77,14 +78,17 @@ def test_the_spans_of_a_batch_have_one_clock_and_no_request_is_slow_because_the_
         for slower_than in (300.0, -1e6):
             spans = recorder.server(slower_than=slower_than)(Subjects(), ChangeSetKey("ws", "cs"))
             spans.decided([message], batch)
-            spans.plain_append = commit, 10, feeds.now_ns(), feeds.now_ns(), 1
-            traced = spans.answered(1)
-            assert bool(traced) == (slower_than < 0)
+            began = feeds.clock()
+            now = feeds.requests_answered([message])
+            if now - message.timestamp_ns > spans.slower_than:
+                assert spans.answered(1, [message], batch, (1, began, feeds.clock(), commit.id, 10))
+            else:
+                assert slower_than > 0
         spans = recorder.server(ratio=1.0)(Subjects(), ChangeSetKey("ws", "cs"))
         spans.decided([message], batch)
         spans.append_begins(commit, 10)
         spans.append_ended(1)
-        assert spans.answered(1)
+        assert spans.answered(1, [message], batch, None)
     finally:
         monkeypatch.undo()
         NATS_CLOCK.compare(0.0)

@@ -103,6 +103,7 @@ class CommitLog:
         self.debt = feeds.DebtClock(owes=loaded.state.owes)
         self.left_debt = False  # whether a DVU is due after the commit that replaced the state
         self.spans: ChangeSetSpans | None = None  # exists if traces are on
+        self.newest_append: feeds.Append | None = None
 
     @property
     def tail_max(self) -> int:
@@ -246,18 +247,16 @@ class CommitLog:
         but its blobs may have been deleted. Raise `TransientError` if the commit was not stored, and `UnstorableCommit`
         if it is larger than NATS accepts. A cancelled caller still waits until the append is answered or abandoned.
         """
-        spans, began = self.spans, 0
-        if spans is not None and spans.plain is not None and encoded.commit.requests:  # the most frequent case
-            began = feeds.now_ns()
-        elif spans is not None:
+        spans = self.spans
+        if spans is not None and spans.batch is None and not spans.uncovered and encoded.commit.requests:
+            spans = None  # nearly always: nothing is recorded
+        if spans is not None:
             encoded.headers.update(spans.append_begins(encoded.commit, len(encoded.payload)))
         try:
             sequence = await self._publish(encoded, may_have_landed=False)
         except anyio.get_cancelled_exc_class():
             sequence = await self._settle(encoded)  # the caller is cancelled again at its next await
-        if spans is not None and began:
-            spans.plain_append = encoded.commit, len(encoded.payload), began, feeds.now_ns(), sequence
-        elif spans is not None:
+        if spans is not None:
             spans.append_ended(sequence)
         weight = len(encoded.payload) + encoded.blob_size + COMMIT_OVERHEAD
         if self.state.replaced_by(encoded.commit):
@@ -321,7 +320,7 @@ class CommitLog:
         )
 
     async def _publish(self, encoded: EncodedCommit, *, may_have_landed: bool) -> int:
-        commit_id, began = encoded.commit.id, feeds.clock()
+        commit_id, size, began = encoded.commit.id, len(encoded.payload), feeds.clock()
         backoff = Backoff(RETRY, RETRY_MAX)
         while True:
             self._check_abandoned()
@@ -341,7 +340,6 @@ class CommitLog:
                     raise TransientError(f"NATS refused a commit: {error.message}", code="commit_refused") from error
                 self.logger.warning("append_refused", commit=commit_id, reason=error.message)
             except UnprocessableError as error:  # raised before anything is sent
-                size = len(encoded.payload)
                 self.logger.warning("commit_too_large", commit=commit_id, bytes=size)
                 text = f"a commit of {self.key} was not stored: {error.message} ({size:,} bytes)"
                 raise UnstorableCommit(text) from error
@@ -350,7 +348,8 @@ class CommitLog:
                 self._on_stream_error()
                 self.logger.warning("append_unanswered", commit=commit_id, reason=error.message)
             else:
-                feeds.commit_appended(began, encoded.commit, len(encoded.payload), encoded.blob_size, self.logger)
+                ended = feeds.commit_appended(began, encoded.commit, size, encoded.blob_size, self.logger)
+                self.newest_append = ack.sequence, began, ended, commit_id, size
                 return ack.sequence
             await anyio.sleep(backoff.next_delay())
 
