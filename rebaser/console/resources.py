@@ -34,7 +34,7 @@ MAX_MESSAGE = 4000  # characters
 OWN_CODES = ("invalid_argument", "invalid_id", "values_hidden")  # of errors that quote only what the viewer sent
 MAX_DETAILS = 50  # values that an error is about
 KEY_BYTES = 8192  # at most, of what was asked
-LIVE_KEPT = 5.0  # seconds: a little more than from one look to the next
+LIVE_KEPT = 8.0  # seconds: a little more than from one look to the next
 FAILED: Answer = {"error": {"code": "failed", "message": "the console failed; its log says why"}}
 _PLACE = re.compile(r"\{(\w+)\}")
 

@@ -10,7 +10,7 @@ import pytest
 from rebaser.console.access.hiding import show_values
 from rebaser.console.access.options import ConsoleOptions
 from rebaser.console.api import change_sets, overview
-from rebaser.console.live.hub import Hub, Seen
+from rebaser.console.live.hub import LONGEST_STEP, STEP, Hub, Seen, step_after
 from rebaser.console.live.samples import Samples
 from rebaser.console.resources import Console, Given
 from rebaser_client import RebaserClient, Set, UnprocessableError
@@ -124,6 +124,15 @@ async def test_change_sets_are_found_sorted_and_paged(query: dict[str, str], nam
     if not {"q", "offset"} & query.keys():
         assert found["matching"] == len(names)
         assert found["counts"]["conflicts"] == 1
+
+
+@pytest.mark.parametrize(
+    ("busy", "total", "step"),
+    [(0, 0, STEP), (400, 400, STEP), (1000, 1000, 2.6), (1000, 11_000, 3.6), (10**5, 10**5, LONGEST_STEP)],
+)
+def test_the_console_looks_less_often_if_much_is_going_on(busy: int, total: int, step: float) -> None:
+    view = FleetView(0.0, 0.0, [], [active("busy")] * busy, total)
+    assert step_after(view) == pytest.approx(step)
 
 
 async def test_a_row_has_what_the_change_set_does_and_where_it_stands() -> None:
