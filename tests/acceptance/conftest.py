@@ -1,5 +1,6 @@
 """One NATS server and two Rebaser servers for all tests that break nothing; other tests start their own."""
 
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -39,8 +40,9 @@ async def spark_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[s
 
 @pytest.fixture(scope="package")
 async def fleet(fleet_url: str, spark_url: str) -> AsyncIterator[tuple[ServerProcess, ServerProcess]]:
-    """Two Rebaser servers on one NATS server. Their concurrency is small, so that both have to take change sets."""
-    settings = {"spark": spark_url, "concurrency": 3, "quiescent_period": 2, "retry_for": 2}
+    """Two Rebaser servers on one NATS server, started as a user starts them. Their concurrency is small, so that both
+    have to take change sets."""
+    settings = {"python": sys.executable, "spark": spark_url, "concurrency": 3, "quiescent_period": 2, "retry_for": 2}
     async with servers(fleet_url, "one", "two", **settings) as (one, two):  # type: ignore[arg-type]
         yield one, two
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ async def test_probes_tell_nats_that_is_missing_away_and_back(tmp_path: Path, un
     SIGTERM."""
     url = f"nats://127.0.0.1:{unused_port}"
     given: dict[str, Any] = {"spark": NO_SPARK, "http": ":0", "wait_for_nats": 600, "ping_interval": 0.5}
-    async with launched(url, "one", **given) as server:
+    async with launched(url, "one", python=sys.executable, **given) as server:
         port = (await server.wait_for("http_listening"))["port"]
         await server.wait_for("nats_awaited")
         assert (await ask(port, "/livez")).status == 200

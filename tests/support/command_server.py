@@ -1,11 +1,13 @@
 """Runs commands of `rebaser` in processes that are forked from one in which their modules are loaded already.
 
-Most tests of the command line look at what a command prints. Of the processor time of `python -m rebaser`, imports take
-two thirds, so `Commands` starts a server that imports them once. Each command is a process of its own, with its own
-arguments, environment, pipes and exit code. It differs from a real one in what is loaded, and in what the interpreter
-reads at its start: all commands of one server have the same hash seed, and variables such as PYTHONHASHSEED have no
-effect. What happens at a start is tested with real processes (`tests.support.commands.command`), and
-`tests.support.import_alone` imports the module of each command without those of others.
+Most tests of the command line look at what a command prints, and most tests of servers at what they do once they run.
+Most of the processor time of `python -m rebaser` goes into imports, also of that of a server until it is ready, so
+`Commands` starts a process that imports modules once. Each command is a process of its own, with its own arguments,
+environment, pipes and exit code. It differs from a real one in what is loaded, and in what is read at the start of an
+interpreter and of `rebaser`: all commands that one process forks have the same hash seed, and variables such as
+PYTHONHASHSEED and REBASER_TEST_THRESHOLDS have no effect. What happens at a start is tested with real processes
+(`tests.support.commands.command`), and `tests.support.import_alone` imports the module of each command without those of
+others.
 """
 
 import atexit
@@ -15,6 +17,7 @@ import importlib
 import json
 import os
 import pkgutil
+import runpy
 import select
 import signal
 import socket
@@ -28,8 +31,20 @@ from typing import Any, BinaryIO, Self
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("rebaser_core", "rebaser_client", "rebaser.cli", "rebaser.doctor")
+SERVING = (  # what `rebaser serve` imports beyond those
+    "rebaser.serving",
+    "rebaser.testing.in_process",
+    "uvloop",
+)
 LEFT_OUT = ("spark", "blocking", "rebaser.cli.demo")  # parts of names: with threads of their own, or seldom used
 REQUEST_BYTES = 1 << 20
+
+
+def received(answers: socket.socket) -> int:
+    """Return the next number of a socket that `Commands.fork` has returned."""
+    number = answers.recv(8)
+    assert len(number) == 8, "the server of commands has ended, or cannot fork; its stderr may say why"
+    return int.from_bytes(number, "big", signed=True)
 
 
 class Command:
@@ -40,22 +55,21 @@ class Command:
         self.answers = answers  # readable once the command has ended
         self._out, self._err = out, err
         self._ended = False
-        pid = answers.recv(8)
-        if len(pid) != 8:
+        try:
+            self._pid = received(answers)
+        except AssertionError:
             self._close()
-            raise AssertionError("the server of commands has ended, or cannot fork; its stderr may say why")
-        self._pid = int.from_bytes(pid, "big")
+            raise
 
     def result(self) -> subprocess.CompletedProcess[str]:
         """Wait for the end of the command."""
-        code = self.answers.recv(8)
-        assert len(code) == 8, "the server of commands ended before the command"
+        code = received(self.answers)
         self._ended = True
         texts = []
         for file in (self._out, self._err):
             file.seek(0)
             texts.append(file.read().decode())
-        return subprocess.CompletedProcess(self.args, int.from_bytes(code, "big", signed=True), *texts)
+        return subprocess.CompletedProcess(self.args, code, *texts)
 
     def __enter__(self) -> Self:
         return self
@@ -81,27 +95,42 @@ class Commands:
 
     def start(self, arguments: Sequence[str], environment: Mapping[str, str], stdin: bytes = b"") -> Command:
         """Start `rebaser` with the arguments. `environment` is its whole environment."""
-        connection = self._connected()
-        ours, theirs = socket.socketpair()
         out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - `Command` closes them
         source, sink = os.pipe()
+        try:
+            answers = self.fork("rebaser", arguments, environment, (source, out.fileno(), err.fileno()))
+        except OSError:
+            out.close()
+            err.close()
+            os.close(sink)
+            raise
+        finally:
+            os.close(source)
+        threading.Thread(target=_write, args=(sink, stdin), daemon=True).start()
+        return Command(["rebaser", *arguments], answers, out, err)
+
+    def fork(
+        self, module: str, arguments: Sequence[str], environment: Mapping[str, str], pipes: tuple[int, int, int]
+    ) -> socket.socket:
+        """Have a process forked that runs a module, `rebaser` or a variant of it. `pipes` are its standard input,
+        output and error.
+
+        Return a socket that gives its process id first, and its exit code once it has ended: see `received`.
+        """
+        connection = self._connected()
+        ours, theirs = socket.socketpair()
         with theirs:
-            request = json.dumps({"arguments": list(arguments), "environment": dict(environment)}).encode()
+            asked = {"module": module, "arguments": list(arguments), "environment": dict(environment)}
+            request = json.dumps(asked).encode()
             assert len(request) < REQUEST_BYTES
             try:
-                socket.send_fds(connection, [request], [theirs.fileno(), source, out.fileno(), err.fileno()])
+                socket.send_fds(connection, [request], [theirs.fileno(), *pipes])
             except OSError:
                 connection.close()
                 self._socket = None  # the next command starts another server
                 ours.close()
-                out.close()
-                err.close()
-                os.close(sink)
                 raise
-            finally:
-                os.close(source)
-        threading.Thread(target=_write, args=(sink, stdin), daemon=True).start()
-        return Command(["rebaser", *arguments], ours, out, err)
+        return ours
 
     def _connected(self) -> socket.socket:
         if self._socket is None:
@@ -147,7 +176,7 @@ class Server:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
 
     def serve(self) -> list[str] | None:
-        """Return the arguments of a command in the process that was forked for it, and None in the server at its
+        """Return the module and the arguments in the process that was forked for them, and None in the server at its
         end."""
         while True:
             ready, _, _ = select.select([self._connection.fileno(), self._woken], [], [])
@@ -159,8 +188,13 @@ class Server:
                 if not request:
                     return None
                 asked = json.loads(request)
-                if (arguments := self._fork(asked, fds)) is not None:
-                    return arguments
+                if asked["arguments"][:1] == ["serve"] and SERVING[0] not in sys.modules:
+                    for name in SERVING:
+                        importlib.import_module(name)
+                    gc.collect()
+                    gc.freeze()
+                if (words := self._fork(asked, fds)) is not None:
+                    return words
 
     def _fork(self, asked: dict[str, Any], fds: list[int]) -> list[str] | None:
         try:
@@ -173,7 +207,7 @@ class Server:
         if pid:
             answers = socket.socket(fileno=fds[0])
             with contextlib.suppress(OSError):  # the caller may be gone
-                answers.send(pid.to_bytes(8, "big"))
+                answers.send(pid.to_bytes(8, "big", signed=True))
             self._running[pid] = answers
             for fd in fds[1:]:
                 os.close(fd)
@@ -183,6 +217,9 @@ class Server:
         signal.signal(signal.SIGINT, self._sigint)
         for number, fd in enumerate(fds[1:]):
             os.dup2(fd, number)
+        # The streams of the server remember whether its own files could be sought.
+        sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
+        sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
         self._connection.close()
         for other in self._running.values():
             other.close()
@@ -193,7 +230,7 @@ class Server:
         for folder in reversed(os.environ.get("PYTHONPATH", "").split(os.pathsep)):  # of plug-ins, for example
             if folder and folder not in sys.path:
                 sys.path.insert(1, folder)
-        return list(asked["arguments"])
+        return [asked["module"], *asked["arguments"]]
 
     def _reap(self) -> None:
         while self._running:
@@ -222,9 +259,6 @@ def load() -> None:
 
 if __name__ == "__main__":
     load()
-    command = Server(socket.socket(fileno=int(sys.argv[1]))).serve()
-    if command is not None:
-        from rebaser.cli import main
-
-        sys.argv[:] = ["rebaser", *command]
-        main()
+    if words := Server(socket.socket(fileno=int(sys.argv[1]))).serve():
+        sys.argv[1:] = words[1:]
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)

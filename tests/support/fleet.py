@@ -1,4 +1,4 @@
-"""A small installation of real processes: nats-server and `rebaser serve`, with the calls that tests need."""
+"""A small installation of processes: nats-server and `rebaser serve`, with the calls that tests need."""
 
 import json
 import signal
@@ -11,6 +11,7 @@ import anyio
 import anyio.abc
 
 from tests.support.commands import ROOT, environment
+from tests.support.forked import fork
 
 START_LIMIT = 120.0  # seconds until a start counts as failed; no measure of speed
 NO_SPARK = "sc://127.0.0.1:1"  # a port without a Spark server: for tests of servers that derive nothing
@@ -87,20 +88,17 @@ class ServerProcess:
 
 @asynccontextmanager
 async def launched(
-    url: str, name: str, *, module: str = "rebaser", python: str = sys.executable, **settings: object
+    url: str, name: str, *, module: str = "rebaser", python: str | None = None, **settings: object
 ) -> AsyncIterator[ServerProcess]:
     """Run a server, which may not be ready yet, and stop it with SIGTERM at the end. `module` is a variant of
-    `rebaser`."""
+    `rebaser`. With `python`, the server starts as a user starts it; otherwise, its process is forked."""
     given = {"spark": "local[1]", "log_format": "json", "server_id": name, "nats_url": url} | settings
-    async with (
-        await anyio.open_process(
-            [python, "-m", module, "serve"],
-            stdout=None,
-            cwd=ROOT,
-            env=environment(**{key: str(one) for key, one in given.items()}),
-        ) as process,
-        anyio.create_task_group() as group,
-    ):
+    env = environment(**{key: str(one) for key, one in given.items()})
+    if python is None:
+        started: anyio.abc.Process = await fork(module, "serve", environment=env)
+    else:
+        started = await anyio.open_process([python, "-m", module, "serve"], stdout=None, cwd=ROOT, env=env)
+    async with started as process, anyio.create_task_group() as group:
         running = ServerProcess(process, name)
         group.start_soon(running.read_log)
         try:
