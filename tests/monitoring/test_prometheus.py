@@ -126,6 +126,7 @@ async def test_a_rolling_restart_leaves_no_gap(rounds: int, tmp_path: Path) -> N
                 await scraper.holds(f"changes(process_start_time_seconds{one}[1h]) == {turn + 1}")
                 await scraper.holds(f"rebaser_ready{one} == 1")
         await scraper.holds("count(count_over_time(process_start_time_seconds[1m]) > 2) == 2")
+        await scraper.holds("count(count_over_time(rebaser_ready[1h]) > 5) == 2")
         empty = [query for query in QUERIES if not await scraper.query(filled(query))]
         assert not empty
         await check_no_gap(scraper, restarts)
@@ -146,10 +147,10 @@ async def check_no_gap(scraper: Prometheus, restarts: dict[int, list[tuple[float
         [took] = await scraper.query(f"scrape_duration_seconds{one}")
         seconds = {at: float(value) for at, value in took["values"]}
         [ready] = await scraper.query(f"rebaser_ready{one}")
+        assert len(ready["values"]) > 5
         first = next(at for at, value in ready["values"] if value == "1")  # its first start may take several scrapes
         for metric in ("up", "rebaser_ready"):
             [samples] = await scraper.query(f"{metric}{one}")
-            assert len(samples["values"]) > 5
             for at, value in samples["values"]:
                 if at > max(seconds):  # scraped after the query above
                     continue
