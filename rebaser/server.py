@@ -358,6 +358,9 @@ class Server:
     async def _shut_down(self, owners: TaskGroup) -> None:
         """Settle commits in flight, and return every task to NATS. Stop waiting when `shutdown_grace` is over."""
         context = self._context
+        # The owners are shielded already. If their group were not, anyio would look for tasks to cancel in all owners,
+        # in each iteration of the event loop.
+        owners.cancel_scope.shield = True
         log.info("shutting_down", owned=len(self._owners))
         self._stopping = True
         if self._pull is not None:
@@ -374,6 +377,7 @@ class Server:
             owner.scope.cancel()
             if number % SLICE == 0:
                 await anyio.lowlevel.checkpoint()
+        owners.cancel_scope.shield = False
         owners.cancel_scope.cancel()
 
     async def _end_owners(self) -> None:
