@@ -2,6 +2,9 @@
 
 Invariants: a description is replaced only if it is still the newest description of the blob, so a blob that is stored
 again meanwhile is kept. Chunks are removed only after the description that refers to them has been replaced.
+
+Garbage collection is background work, so it leaves NATS to other clients most of the time: NATS sends descriptions at a
+limited rate, and this class moves or erases one blob at a time.
 """
 
 import base64
@@ -14,7 +17,7 @@ import anyio
 from rebaser_client.blobs.description import Description
 from rebaser_client.blobs.nats import JetStreamBlobs
 from rebaser_client.blobs.store import BlobCorrupt
-from rebaser_client.jetstream import OrderedConsumer
+from rebaser_client.jetstream import JetStream, OrderedConsumer
 from rebaser_client.jetstream.messages import Message
 from rebaser_client.logs import get_logger
 from rebaser_core.blobs.address import is_address
@@ -22,6 +25,9 @@ from rebaser_core.blobs.garbage import StoredBlob
 
 log = get_logger(__name__)
 
+LIST_RATE = 16_000_000  # bits per second; without a limit, NATS would send two megabytes at once, again and again
+DESCRIPTION_SIZE = 500  # the usual size of a description in bytes, as NATS counts it
+LONGEST = 600.0  # seconds that a list may take because of its rate; for a longer list, the rate is higher
 SILENCE = 1.0  # seconds without a description, after which the reader asks NATS whether there are more
 CHUNK = 512  # number of descriptions that are read before other tasks run
 
@@ -29,13 +35,20 @@ CHUNK = 512  # number of descriptions that are read before other tasks run
 class JetStreamTrash(JetStreamBlobs):
     """The `CollectableBlobs` in NATS. The version of a blob is the stream sequence of its description."""
 
+    def __init__(self, js: JetStream, bucket: str) -> None:
+        super().__init__(js, bucket)
+        self._turn = anyio.Lock()
+
     async def stored(self) -> AsyncIterator[StoredBlob]:
         descriptions = self._meta_of("*", plain=True)
         if await self._js.next(self._stream, descriptions, 1) is None:
             return
-        last = (await self._js.stream_info(self._stream)).last_sequence
-        read = 0
-        async with OrderedConsumer(self._js, self._stream, descriptions, start="last_per_subject") as consumer:
+        info = await self._js.stream_info(self._stream)
+        last, read = info.last_sequence, 0
+        config = {"rate_limit_bps": list_rate(info.messages)}
+        async with OrderedConsumer(
+            self._js, self._stream, descriptions, start="last_per_subject", config=config
+        ) as consumer:
             while read < last:
                 with anyio.move_on_after(SILENCE):
                     await consumer.wait()
@@ -54,24 +67,27 @@ class JetStreamTrash(JetStreamBlobs):
         return {}
 
     async def discard(self, blob: StoredBlob) -> bool:
-        description = await self._still(blob)
-        if description is None:
-            return False
-        return await self._replace(blob.address, description.sequence, description.in_trash())
+        async with self._turn:
+            description = await self._still(blob)
+            if description is None:
+                return False
+            return await self._replace(blob.address, description.sequence, description.in_trash())
 
     async def restore(self, blob: StoredBlob) -> bool:
-        description = await self._still(blob)
-        return description is not None and await self._restore(blob.address, description)
+        async with self._turn:
+            description = await self._still(blob)
+            return description is not None and await self._restore(blob.address, description)
 
     async def erase(self, blob: StoredBlob) -> bool:
-        description = await self._still(blob)
-        if description is None or not await self._replace(blob.address, description.sequence, _erased(description)):
-            return False
-        await self._js.purge(self._stream, self._chunks_of(description.nuid))
-        erased = await self._js.last(self._stream, self._meta_of(blob.address))
-        if erased is not None and json.loads(erased.data).get("deleted") and erased.sequence > description.sequence:
-            await self._js.purge(self._stream, self._meta_of(blob.address), sequence=erased.sequence + 1)
-        return True
+        async with self._turn:
+            description = await self._still(blob)
+            if description is None or not await self._replace(blob.address, description.sequence, _erased(description)):
+                return False
+            await self._js.purge(self._stream, self._chunks_of(description.nuid))
+            erased = await self._js.last(self._stream, self._meta_of(blob.address))
+            if erased is not None and json.loads(erased.data).get("deleted") and erased.sequence > description.sequence:
+                await self._js.purge(self._stream, self._meta_of(blob.address), sequence=erased.sequence + 1)
+            return True
 
     async def _still(self, blob: StoredBlob) -> Description | None:
         """Return the description of `blob`; None if it was replaced or deleted since `blob` was listed."""
@@ -82,6 +98,12 @@ class JetStreamTrash(JetStreamBlobs):
         if description is None or (str(description.sequence), description.trashed) != (blob.version, blob.trashed):
             return None
         return description
+
+
+def list_rate(messages: int) -> int:
+    """Return the rate, in bits per second, at which to list the descriptions in a stream of `messages` messages."""
+    descriptions = messages // 2  # the stream has at least one chunk for each description
+    return max(LIST_RATE, int(descriptions * DESCRIPTION_SIZE * 8 / LONGEST))
 
 
 def _erased(description: Description) -> bytes:

@@ -18,6 +18,7 @@ import anyio
 from anyio import lowlevel
 
 from rebaser_client.blobs import BlobMissing, BlobStore
+from rebaser_client.garbage.pace import Pace
 from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
 from rebaser_client.logs import get_logger
 from rebaser_core.blobs.address import find_addresses, is_address
@@ -62,12 +63,15 @@ class ReferenceReader:
 
     All methods raise `TransientError` if NATS or a blob is not available, `UnsupportedVersion` for a commit or blob of
     a newer version, and `UnprocessableError` for a damaged commit or blob.
+
+    Reading is background work: it rests after each turn, as `pace` says.
     """
 
-    def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore) -> None:
+    def __init__(self, js: JetStream, subjects: Subjects, blobs: BlobStore, *, pace: Pace | None = None) -> None:
         self._js = js
         self._subjects = subjects
         self._blobs = blobs
+        self._pace = pace or Pace()
 
     async def last(self) -> int:
         """Return the log sequence of the newest commit of all change sets."""
@@ -117,11 +121,13 @@ class ReferenceReader:
                 with anyio.move_on_after(SILENCE):
                     await consumer.wait()
                 messages = consumer.take(CHUNK)
+                self._pace.begin()
                 for message in messages:
                     read = message.stream_sequence
                     if until is not None and read > until:
                         return
                     yield message
+                    await self._pace.rest()
                 if (not messages or not messages[-1].pending) and not consumer.pending:
                     following = await self._js.next(stream, pattern, read + 1)
                     if following is None or (until is not None and following.sequence > until):

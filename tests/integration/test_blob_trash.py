@@ -17,7 +17,7 @@ from rebaser_client.blobs import (
     open_collectable,
 )
 from rebaser_client.blobs.nats import CHUNK
-from rebaser_client.blobs.nats_trash import JetStreamTrash
+from rebaser_client.blobs.nats_trash import DESCRIPTION_SIZE, LIST_RATE, LONGEST, JetStreamTrash, list_rate
 from rebaser_client.jetstream import JetStream
 from rebaser_core.blobs.garbage import StoredBlob
 from rebaser_core.streams.subjects import Subjects
@@ -45,6 +45,22 @@ async def test_what_is_stored_is_listed_with_its_size(collectable: CollectableBl
     assert {address: blob.size for address, blob in found.items()} == sizes
     assert not any(blob.trashed for blob in found.values())
     assert all(abs(blob.stored_ms / 1000 - time.time()) < 60 for blob in found.values())
+
+
+async def test_nats_lists_at_a_limited_rate(js: JetStream, subjects: Subjects) -> None:
+    blobs = JetStreamTrash(js, subjects.blobs_bucket)
+    addresses = {await blobs.put(os.urandom(8)) for _ in range(3)}
+    found = blobs.stored()
+    first = await anext(found)  # the list is not at its end, so its consumer exists
+    consumers = [one async for one in js.list_consumers(f"OBJ_{subjects.blobs_bucket}")]
+    assert [one.config.get("rate_limit_bps") for one in consumers] == [LIST_RATE]
+    assert {first.address, *[blob.address async for blob in found]} == addresses
+
+
+def test_a_list_of_very_many_blobs_has_a_rate_at_which_it_ends_in_time() -> None:
+    assert list_rate(200_000) == LIST_RATE
+    descriptions = 50_000_000
+    assert descriptions * DESCRIPTION_SIZE * 8 / list_rate(2 * descriptions) <= LONGEST + 1
 
 
 async def test_a_get_takes_a_blob_out_of_the_trash(collectable: CollectableBlobs) -> None:

@@ -1,0 +1,40 @@
+"""Leaves the processor to others most of the time while a long piece of background work is done."""
+
+import time
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+TURN = 0.001  # seconds of work without a rest: others on the same processor wait no longer than this
+REST = 2.0  # seconds of rest for each second of work
+MAX_REST = 0.1  # a turn in which the process itself had to wait is not followed by a rest of the same length
+
+
+class Pace:
+    """Divides work into short turns, and rests `REST` times as long after each.
+
+    Call `begin` before work that follows a wait, and `rest` after each small piece of work. Pieces that together take
+    less than `TURN` are done without a rest. `clock` returns seconds.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], Awaitable[object]] = anyio.sleep
+    ) -> None:
+        self._clock = clock
+        self._sleep = sleep
+        self._worked = 0.0
+        self._since = clock()
+
+    def begin(self) -> None:
+        """Do not count the time since the last call as work."""
+        self._since = self._clock()
+
+    async def rest(self) -> None:
+        """Count the time since the last call as work, and rest if enough of it was done."""
+        now = self._clock()
+        self._worked += now - self._since
+        self._since = now
+        if self._worked >= TURN:
+            await self._sleep(min(self._worked * REST, MAX_REST))
+            self._worked = 0.0
+            self._since = self._clock()
