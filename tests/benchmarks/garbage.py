@@ -1,12 +1,16 @@
 """Measures garbage collection: its time by the number of blobs, and its effect on others.
 
-    python -m tests.benchmarks.garbage [--blobs 100000] [--change-sets 1000] [--garbage 1000] [--json]
+    python -m tests.benchmarks.garbage [--blobs 100000] [--change-sets 1000] [--garbage 1000] [--runs 5] [--json]
 
 The blobs are small, and commits of the change sets name a hundred each. No message names the `--garbage` additional
 blobs. A collector in another process, with the priority of `rebaser gc`, is measured on an embedded Spark that is
-already up: `find` is the time until the garbage is known, `run` includes the deletions of the first step. Meanwhile, a
-writer in a third process appends to a log, one commit after the other: the figures are p50 and p99 of its appends
-without a run (before it and after it) and with the run.
+already up: `find` is the time until the garbage is known, `run` is the median time of a whole run. The first run moves
+the garbage to the trash, the second run erases it, and the others find none.
+
+Meanwhile, a writer in a third process appends to a log, one commit after the other. Windows without a run alternate
+with the runs, so that both see the same load of other programs. The figures are p50 and p99 of all appends without a
+run (`alone`), of all appends during runs (`beside`), and of those during each phase of the runs. `load` is the load
+average before and after.
 
 Aims: 60 s for 100,000 blobs of 1,000 change sets; a p99 of appends that is at most 1.2 times as long.
 """
@@ -19,18 +23,19 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import anyio
 import uvloop
+from anyio.abc import ByteSendStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rebaser.embedded.nats import embedded_nats
 from rebaser.gc.collector import Collector
-from rebaser.gc.finding import find_garbage
+from rebaser.gc.finding import Found, find_garbage
 from rebaser.gc.manual import new_id, use_half_of_the_cpus
 from rebaser.gc.spark_tables import SparkTables, own_spark
 from rebaser.runtime.concurrency import run_concurrently
@@ -44,16 +49,20 @@ from rebaser_core.messages import encode_commit
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import TopologyOptions
 
+T = TypeVar("T")
+Append: TypeAlias = tuple[float, float]  # when it began and how long it took, in seconds
+Span: TypeAlias = tuple[float, float]  # from when until when, in seconds
+
 SUBJECTS = Subjects()
 WRITER, COLLECTOR = "writer", "collector"
 NAMED = 100  # blobs that a commit names
 IN_FLIGHT = 64
-QUIET = 3.0  # seconds of appends without a run
+QUIET = 3.0  # the shortest window without a run, in seconds
 
 
 @asynccontextmanager
-async def writing(url: str, found: dict[str, float]) -> AsyncIterator[None]:
-    """Run a writer in a process of its own, so that it notices only what others would. `found` gets its figures."""
+async def writing(url: str, appends: list[Append]) -> AsyncIterator[None]:
+    """Run a writer in a process of its own, so that it notices only what others would. `appends` gets its appends."""
     command = [sys.executable, "-m", "tests.benchmarks.garbage", WRITER, url]
     async with await anyio.open_process(command, stderr=None) as child:
         assert child.stdin is not None
@@ -61,25 +70,33 @@ async def writing(url: str, found: dict[str, float]) -> AsyncIterator[None]:
         await child.stdout.receive()  # it is connected
         yield
         await child.stdin.aclose()
-        found |= json.loads(b"".join([chunk async for chunk in child.stdout]))
+        appends += json.loads(b"".join([chunk async for chunk in child.stdout]))
 
 
-async def write(url: str) -> dict[str, float]:
-    """Append to a log, one commit after the other, until stdin ends; return the 50th and 99th percentile in ms."""
-    took: list[float] = []
+async def write(url: str) -> list[Append]:
+    """Append to a log, one commit after the other, until stdin ends."""
+    appends: list[Append] = []
     async with Connection.connect(url) as connection:
         js, subject = JetStream(connection), SUBJECTS.commits(ChangeSetKey("others", new_id()))
         print("connected", flush=True)
         ended = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
         last = 0
         while not ended.done():
-            began = time.perf_counter()
+            began = time.monotonic()
             headers, payload = encode_commit(commit(last, ()))
             last = (await js.publish(subject, payload, headers, expected_last_subject_sequence=last)).sequence
-            took.append(time.perf_counter() - began)
+            appends.append((began, time.monotonic() - began))
             await asyncio.sleep(0.001)
+    return appends
+
+
+def figures(appends: list[Append], spans: list[Span]) -> dict[str, float]:
+    """Return the 50th and 99th percentile, in ms, of the appends that began in one of `spans`."""
+    took = [seconds for began, seconds in appends if any(start <= began < end for start, end in spans)]
+    if len(took) < 2:
+        return {}
     cuts = statistics.quantiles(took, n=100)
-    return {"p50_ms": round(cuts[49] * 1000, 2), "p99_ms": round(cuts[98] * 1000, 2)}
+    return {"appends": len(took), "p50_ms": round(cuts[49] * 1000, 2), "p99_ms": round(cuts[98] * 1000, 2)}
 
 
 def commit(previous: int, blobs: tuple[str, ...]) -> Commit:
@@ -104,24 +121,57 @@ async def fill(js: JetStream, options: argparse.Namespace) -> None:
         last[name] = ack.sequence
 
 
+class TimedTables:
+    """Tables that note when each phase of a collection began and ended."""
+
+    def __init__(self, tables: SparkTables) -> None:
+        self._tables = tables
+        self.phases: list[tuple[str, float, float]] = []
+
+    async def stored(self) -> Any:
+        return await self._timed("stored", self._tables.stored())
+
+    async def queued(self) -> Any:
+        return await self._timed("queued", self._tables.queued())
+
+    async def newest(self) -> int:
+        return await self._tables.newest()
+
+    async def commits(self, after: int, *, split: bool) -> Any:
+        return await self._timed("commits", self._tables.commits(after, split=split))
+
+    async def join(self, stored: Any, needed: Sequence[Any]) -> Found:
+        return await self._timed("join", self._tables.join(stored, needed))
+
+    async def _timed(self, name: str, work: Awaitable[T]) -> T:
+        began = time.monotonic()
+        result = await work
+        self.phases.append((name, began, time.monotonic()))
+        return result
+
+
 async def collect(url: str, folder: str) -> None:
-    """Find the garbage, and print what was found. Once a line arrives on stdin, make a run, and print its figures."""
+    """Find the garbage, and print what was found. Then make a run for each line on stdin, and print its figures."""
     use_half_of_the_cpus()
     settings = Settings(nats_url=url, scratch=Path(folder))
     async with Connection.connect(url) as connection, own_spark(settings) as spark:
         js = JetStream(connection)
         tables = SparkTables(spark, js, SUBJECTS, settings)
         try:
-            began = time.perf_counter()
+            began = time.monotonic()
             garbage = await find_garbage(tables)
             found = {"blobs": garbage.blobs, "garbage": len(garbage.unneeded)}
-            print(json.dumps({"find_s": round(time.perf_counter() - began, 1)} | found), flush=True)
-            await asyncio.to_thread(sys.stdin.readline)
+            print(json.dumps({"find_s": round(time.monotonic() - began, 1)} | found), flush=True)
             blobs = open_collectable(None, js, SUBJECTS.blobs_bucket)
-            collector = Collector(js, SUBJECTS, blobs, tables, owner="bench", new_id=new_id, grace=0.0)
-            began = time.perf_counter()
-            run = await collector.run()
-            print(json.dumps({"run_s": round(time.perf_counter() - began, 1), "trashed": run.trashed}), flush=True)
+            while await asyncio.to_thread(sys.stdin.readline):
+                timed = TimedTables(tables)
+                collector = Collector(js, SUBJECTS, blobs, timed, owner="bench", new_id=new_id, grace=0.0)
+                began = time.monotonic()
+                run = await collector.run()
+                ended = time.monotonic()
+                phases = [*timed.phases, ("delete", timed.phases[-1][2], ended)]
+                told = {"run": (began, ended), "phases": phases, "trashed": run.trashed, "erased": run.erased}
+                print(json.dumps(told), flush=True)
         finally:
             await tables.close()
 
@@ -138,24 +188,43 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         async with embedded_nats(Path(folder)) as nats, Connection.connect(nats.url) as connection:
             js = JetStream(connection)
             await ensure_topology(js, SUBJECTS, TopologyOptions())
-            began = time.perf_counter()
+            began = time.monotonic()
             await fill(js, options)
-            found: dict[str, Any] = {"fill_s": round(time.perf_counter() - began, 1)}
+            found: dict[str, Any] = {"fill_s": round(time.monotonic() - began, 1)}
             command = [sys.executable, "-m", "tests.benchmarks.garbage", COLLECTOR, nats.url, folder]
             async with await anyio.open_process(command, stderr=None) as child:
                 assert child.stdin is not None
                 assert child.stdout is not None
                 lines = BufferedByteReceiveStream(child.stdout)
                 found |= await told(lines)
-                found |= {"alone": {}, "beside": {}, "after": {}}
-                async with writing(nats.url, found["alone"]):
-                    await asyncio.sleep(QUIET)
-                async with writing(nats.url, found["beside"]):
-                    await child.stdin.send(b"\n")
-                    found |= await told(lines)
-                async with writing(nats.url, found["after"]):
-                    await asyncio.sleep(QUIET)
-            return found
+                return found | await alternate(nats.url, child.stdin, lines, options.runs)
+
+
+async def alternate(url: str, start: ByteSendStream, lines: BufferedByteReceiveStream, count: int) -> dict[str, Any]:
+    """Make `count` runs, and wait for the duration of a run after each. Return the figures of a writer meanwhile."""
+    appends: list[Append] = []
+    runs: list[dict[str, Any]] = []
+    alone: list[Span] = []
+    load = os.getloadavg()[0]
+    async with writing(url, appends):
+        for _ in range(count):
+            await start.send(b"\n")
+            runs.append(await told(lines))
+            began, ended = runs[-1]["run"]
+            alone.append((time.monotonic(), time.monotonic() + max(QUIET, ended - began)))
+            await asyncio.sleep(alone[-1][1] - alone[-1][0])
+    spans: dict[str, list[Span]] = {"alone": alone, "beside": [tuple(run["run"]) for run in runs]}
+    for run in runs:
+        for name, began, ended in run["phases"]:
+            spans.setdefault(name, []).append((began, ended))
+    found: dict[str, Any] = {
+        "run_s": round(statistics.median(ended - began for began, ended in spans["beside"]), 1),
+        "trashed": sum(run["trashed"] for run in runs),
+        "erased": sum(run["erased"] for run in runs),
+        "load": [round(load, 1), round(os.getloadavg()[0], 1)],
+    }
+    seconds = {name: round(sum(end - start for start, end in given) / count, 2) for name, given in spans.items()}
+    return found | {name: {"s": seconds[name]} | figures(appends, given) for name, given in spans.items()}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -163,6 +232,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--blobs", type=int, default=100_000)
     options.add_argument("--change-sets", type=int, default=1000)
     options.add_argument("--garbage", type=int, default=1000)
+    options.add_argument("--runs", type=int, default=5)
     options.add_argument("--json", action="store_true")
     return options
 
