@@ -170,6 +170,9 @@ async def test_edits_are_reverted(command: Command, client: RebaserClient) -> No
     assert [newest["requests"][0][name] for name in ("author", "message")] == ["ann", "too dear"]
     (again,) = await command.json("revert", "ws", "cs", second)
     assert again["updates"] == 0, "what stands there already is no conflict"
+    code, _, err = await command("revert", "ws", "cs", second)
+    assert code == 0
+    assert "nothing changed" in err
 
     await client.enqueue_updates_with_reply("ws", "cs", [Set("note", "kept")])
     code, lines, err = await command("revert", "ws", "cs", third)
@@ -185,6 +188,24 @@ async def test_edits_are_reverted(command: Command, client: RebaserClient) -> No
     for wrong in (["5..3"], ["last"], [], ["5", "--to", "3"], ["--to", "soon"]):
         code, _, _ = await command("revert", "ws", "cs", *wrong)
         assert code == 2
+
+
+async def test_what_a_rebase_took_over_is_not_reverted_with_its_commit(command: Command, client: RebaserClient) -> None:
+    await client.create_branch("ws", "fix", "cs")
+    await client.enqueue_updates_with_reply("ws", "fix", [Set("own", 1)])
+    await client.enqueue_updates_with_reply("ws", "cs", [Set("price", 20)])
+    code, _, err = await command("rebase", "ws", "fix")
+    assert code == 0, err
+    commits = {entry.kind: entry.sequence async for entry in client.log("ws", "fix")}
+    code, _, err = await command("revert", "ws", "fix", str(commits[Kind.REPLAY]))
+    assert code == 0
+    assert "nothing changed" in err
+    assert "--of" in err
+    (mixed,) = await command.json("revert", "ws", "fix", "--to", str(commits[Kind.CREATE]))
+    values = await client.values("ws", "fix")
+    assert mixed["updates"] == 1, "only the edit of the branch itself"
+    assert "own" not in values
+    assert values["price"].value == 20
 
 
 async def test_the_status_of_history(command: Command, client: RebaserClient) -> None:

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from rebaser_core.ids import ChangeSetKey
 
 _RANGE = re.compile(r"([0-9]{1,18})(?:\.\.([0-9]{1,18}))?")
+NOTHING_CHANGED = (
+    "nothing changed: the commits have no edits of their own, or the values already have the definitions from before"
+    " them; to revert what a rebase took over from the target, give the commit of the target with --of"
+)
 STYLES = {1: "dim", 2: "red", 3: "green"}
 
 
@@ -63,6 +67,8 @@ def revert(
     A revert is an edit like any other, and can itself be reverted. If one of the values has been edited again since,
     nothing is reverted. The command then shows the definition after the commits (base), the current definition (ours)
     and the definition that the revert would restore (theirs), and the exit code is 1.
+
+    The commit of a rebase has no edits of its own, so that reverting it changes nothing.
 
     With --of, commits of the target that are not newer than the base of the branch are reverted in the branch. To
     correct the target, which may be protected, apply the branch afterwards.
@@ -180,6 +186,8 @@ def show_success(response: "EnqueueUpdatesResponse", json: bool) -> None:
     else:
         updates = f"{status.performed:,} update{'' if status.performed == 1 else 's'}"
         console.write_line(f"commit {status.commit}: {updates} (request {response.id})")
+        if not status.performed:
+            console.note(NOTHING_CHANGED)
 
 
 def show_way_on(key: "ChangeSetKey", source: "Source | None") -> None:
