@@ -311,7 +311,8 @@ class Owner(Actor):
             event = DvuFailed(fenced=not commits.handed_over)
         except RebaserError as error:
             self._context.health.record(self._context.now(), error, key=self.key)
-            self.log.warning("dvu_failed", attempt=self.lifecycle.failures + 1, reason=error.message)
+            attempt = self.lifecycle.failures + 1
+            self.log.warning("dvu_failed", code=error.code, attempt=attempt, reason=error.message)
             self._start_checkpoint()
         finally:
             self.post(event)

@@ -181,7 +181,10 @@ class StreamWatch:
             ends = {name: self._last_seen(name).last for name in gone}
             await ensure_topology(self._js, self._subjects, self._options, ends)
             snapshots = await self._snapshots()
-            log.warning("streams_created", streams=gone, consumers=consumers)
+            if gone:
+                log.warning("streams_created", streams=gone)
+            else:
+                log.warning("consumers_created", consumers=consumers)
         self._seen |= snapshots
         if again := [name for name in self._names if name not in snapshots]:
             raise TransientError(

@@ -158,7 +158,15 @@ BLOB_SECONDS = Histogram(
     "blob_seconds", "Duration of an operation on the blob store.", FAST[:15], op=("put", "get", "has")
 )
 BLOB_BYTES = Counter("blob_bytes_total", "Size of the blobs that were written or read.", op=("put", "get"))
-BLOB_ERRORS = Counter("blob_errors_total", "Operations on the blob store that failed.", op=("put", "get", "has"))
+BLOB_ERRORS = Counter(
+    "blob_errors_total",
+    "Operations on the blob store that failed; a missing blob is no failure.",
+    op=("put", "get", "has"),
+)
+BLOBS_MISSING = Counter(
+    "blobs_missing_total",
+    "Failed attempts to load a log, or to update derived values, because a blob is missing in the blob store.",
+)
 API_SECONDS = Histogram(
     "nats_api_seconds",
     "Duration of a call of the JetStream API, by result. Appends and deletes are not included.",
@@ -338,8 +346,8 @@ INSTRUMENTS = (
     APPEND_SECONDS, COMMIT_BYTES, APPEND_RETRIES, REPLIES_LOST, LOAD_SECONDS, TASKS_REDELIVERED, OWNERSHIP_ENDED,
     OWNERS_FENCED, DVU_SECONDS, DVU_STAGE_SECONDS, DVU_VALUES, FRESHNESS_SECONDS, SPARK_JOBS, SPARK_JOB_SECONDS,
     SPARK_WAIT_SECONDS, SPARK_JOB_CALLERS, SPARK_BYTES, SPARK_SESSIONS, CHECKPOINT_SECONDS, CHECKPOINT_BYTES,
-    BLOB_SECONDS, BLOB_BYTES, BLOB_ERRORS, API_SECONDS, CONSUMER_RESETS, SWEEP_SECONDS, STRANDED, TRACES_LIMITED,
-    LOOP_LAG_SECONDS, LOG_EVENTS,
+    BLOB_SECONDS, BLOB_BYTES, BLOB_ERRORS, BLOBS_MISSING, API_SECONDS, CONSUMER_RESETS, SWEEP_SECONDS, STRANDED,
+    TRACES_LIMITED, LOOP_LAG_SECONDS, LOG_EVENTS,
 )  # fmt: skip
 
 

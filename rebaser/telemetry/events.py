@@ -36,6 +36,7 @@ EVENTS = (
     ("console_logout", "info"),
     ("console_sees_nothing", "warning"),
     ("consume_failed", "warning"),
+    ("consumers_created", "warning"),
     ("crowd_check_failed", "warning"),
     ("dead_letter_failed", "warning"),
     ("dead_letter_without_payload", "warning"),

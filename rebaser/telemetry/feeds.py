@@ -39,6 +39,7 @@ from rebaser.telemetry.catalogue import (
 )
 from rebaser.telemetry.clocks import NATS_CLOCK, RECENT_LAG
 from rebaser.telemetry.tracing import UPDATE
+from rebaser_client.blobs import BlobMissing
 from rebaser_client.jetstream import Message
 from rebaser_core.commit import Commit, Kind, Outcome
 from rebaser_core.decisions.decide import DecidedBatch
@@ -234,8 +235,9 @@ def blob_operation(op: Literal["put", "get", "has"]) -> Iterator[list[int]]:
     began, moved = clock(), list[int]()
     try:
         yield moved
-    except RebaserError:
-        BLOB_ERRORS.add(1, op)
+    except RebaserError as error:
+        if not isinstance(error, BlobMissing):  # the store works
+            BLOB_ERRORS.add(1, op)
         raise
     finally:
         BLOB_SECONDS.observe(clock() - began, op)

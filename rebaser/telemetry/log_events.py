@@ -8,6 +8,7 @@ import structlog
 
 from rebaser.telemetry.catalogue import (
     APPEND_RETRIES,
+    BLOBS_MISSING,
     CODES,
     CONSUMER_RESETS,
     LOG_EVENTS,
@@ -21,6 +22,7 @@ from rebaser.telemetry.catalogue import (
 )
 from rebaser.telemetry.events import EVENTS
 from rebaser.telemetry.instruments import Counter
+from rebaser_client.blobs import BlobMissing
 from rebaser_client.errors import NotAllowed
 
 Fields = MutableMapping[str, Any]
@@ -76,6 +78,7 @@ COUNTED: dict[str, tuple[Counter, Callable[[Fields], str | None]]] = {
     "ordered_reset": (CONSUMER_RESETS, _reset),
     "spark_ready": (SPARK_SESSIONS, _session),
 }
+READERS_OF_LOGS = ("load_failed", "dvu_failed")  # if they miss a blob, something that is stored refers to it
 _NOTHING: tuple[None, Callable[[Fields], None]] = (None, lambda _: None)
 _lock = threading.Lock()  # needed because other threads log too
 
@@ -105,6 +108,8 @@ def count(fields: Fields, level: str) -> None:
         LOG_EVENTS.add(1, event if known else OTHER, level)
         if fields.get("code") == NotAllowed.default_code:  # the caller logs what it could not do
             LOG_EVENTS.add(1, "nats_not_allowed", "error")
+        if event in READERS_OF_LOGS and fields.get("code") == BlobMissing.default_code:
+            BLOBS_MISSING.add(1)
         if counter is not None and label is not None:
             counter.add(1, label)
         if event == "stranded_change_sets" and isinstance(number := fields.get("count"), int):

@@ -59,6 +59,9 @@ async def test_a_consumer_that_is_deleted_is_made_again_and_nothing_is_lost(
     assert not streams.losses
     [unready] = events.named("server_unready")
     assert TASKS_CONSUMER in unready["reason"]
+    [created] = events.named("consumers_created")
+    assert created["consumers"] == [f"consumer {TASKS_CONSUMER} of {subjects.tasks_stream}"]
+    assert not events.named("streams_created")
 
 
 async def test_a_server_that_gets_no_tasks_because_somebody_paused_them_says_so(

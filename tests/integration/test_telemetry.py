@@ -18,6 +18,7 @@ from rebaser_client.jetstream.api_calls import call_slot
 from rebaser_client.jetstream.errors import TRY_AGAIN
 from rebaser_core.blobs.address import address_of
 from rebaser_core.encoding.envelope import REPLY_INBOX
+from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
 from rebaser_core.streams.subjects import Subjects
@@ -248,9 +249,12 @@ async def test_operations_on_blobs_show(js: JetStream, subjects: Subjects) -> No
     address = await blobs.put(b"x" * 100)
     assert await blobs.has(address)
     assert await blobs.get(address) == b"x" * 100
-    with pytest.raises(BlobMissing):
+    with pytest.raises(BlobMissing):  # the store works
         await blobs.get(address_of(b"missing"))
+    await js.delete_stream(f"OBJ_{subjects.blobs_bucket}")
+    with pytest.raises(RebaserError):
+        await blobs.put(b"y" * 100)
     assert moved(before) == {
-        ("blob_seconds", "put"): 1, ("blob_seconds", "has"): 1, ("blob_seconds", "get"): 2,
-        ("blob_bytes_total", "put"): 100, ("blob_bytes_total", "get"): 100, ("blob_errors_total", "get"): 1,
+        ("blob_seconds", "put"): 2, ("blob_seconds", "has"): 1, ("blob_seconds", "get"): 2,
+        ("blob_bytes_total", "put"): 100, ("blob_bytes_total", "get"): 100, ("blob_errors_total", "put"): 1,
     }  # fmt: skip

@@ -46,10 +46,15 @@ _UNREADY = """
   and on (job, instance) rebaser_nats_connected == 1
 """
 UNREADY = f"max by (job) ({_UNREADY}) > 0"
+UNREADY_SERVER = f"max by (job, instance) ({_UNREADY}) > 0"
+# All connected servers are unready, as far as they answer scrapes.
+NONE_READY = f"min by (job) ({_UNREADY}) > 0"
 # The servers that pull tasks are all unready. If only one of them is, the requests of the others may still be stuck.
 ALL_UNREADY = f"min by (job) ({_UNREADY}  and on (job, instance) rebaser_ready == 1\n) > 0"
 
 ANY_FULL = 'max by (job) (rebaser_stream_full_ratio{stream=~"commits|blobs|tasks|dlq"}) > 0.95'
+BLOBS_MISSING = f"""({event("checkpoint_incomplete")} > 0
+or sum by (job) (increase(rebaser_blobs_missing_total[5m])) > 2)"""
 BUSY = "histogram_quantile(0.5, sum by (job, instance, le) (rate(rebaser_loop_lag_seconds_bucket[1m]))) > 0.2"
 
 

@@ -3,8 +3,10 @@
 from tests.monitoring.alert import (
     ALL_UNREADY,
     ANY_FULL,
+    BLOBS_MISSING,
     CONNECTED,
     NO_SPARK,
+    NONE_READY,
     NOT_CONNECTED,
     READY,
     UNREADY,
@@ -21,7 +23,7 @@ PAGES = (
         f"""(
   (max by (job) (present_over_time(rebaser_ready[1d])) unless on (job) {READY})
   unless on (job) {NOT_CONNECTED}
-  unless on (job) {UNREADY}
+  unless on (job) {NONE_READY}
 )
 or absent_over_time(rebaser_ready[1d])""",
         "no server is ready",
@@ -240,12 +242,15 @@ unless on (job) {ALL_UNREADY}""",
     Alert(
         "BlobsMissing",
         "page",
-        f"{event('checkpoint_incomplete')} > 0",
-        "a part of a checkpoint is missing in the blob store",
-        "Blobs that are still needed disappear. The server has stored this checkpoint again completely, but blobs "
-        "of large commits and requests may also be missing.",
+        BLOBS_MISSING,
+        "blobs that logs refer to are missing in the blob store",
+        "Blobs that are still needed disappear. Owners cannot load the change sets that need them, so requests wait. "
+        "If a part of a checkpoint was missing while its owner had it in memory, the owner stored it again.",
         (
-            "The log event `checkpoint_incomplete` names the change set.",
+            (
+                "The log events `checkpoint_incomplete`, and `load_failed` or `dvu_failed` with `code=blob_missing`, "
+                "name the change set and the blob."
+            ),
             (
                 "`rebaser doctor WS CS`, for this change set and for other large ones, shows whether their logs can "
                 "be read."
@@ -254,7 +259,8 @@ unless on (job) {ALL_UNREADY}""",
         (
             (
                 "Find out what deletes blobs: an expiry rule of the bucket, another installation that uses the "
-                "same store, or a restored backup that is older than the logs."
+                "same store, or a restored backup that is older than the logs. Or a server was started with another "
+                "`REBASER_BLOBS`."
             ),
             "Restore the blobs from a backup; if there is none, [repair the log](operating.md#repairing-a-log).",
         ),

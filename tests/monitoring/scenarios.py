@@ -94,7 +94,13 @@ SCENARIOS = {
         ],
         [briefly("rebaser_spark_up", 0, 1, 7), fault("rebaser_debt_age_seconds_max", 50)],
     ),
-    "BlobsMissing": Scenario([event("checkpoint_incomplete")], [RARE]),
+    "BlobsMissing": Scenario(
+        [
+            fault("rebaser_blobs_missing_total", f"1+1x{REST}"),
+            fault("rebaser_log_events_total", f"2+3x{REST}", event="load_failed", instance=A),
+        ],
+        [fault("rebaser_blobs_missing_total", 1, instance=A)],
+    ),
     "CommitUnstorable": Scenario([event("commit_unreadable")], [RARE]),
     "ServerSilent": Scenario([*gone(A), B_SWEEPS], restarting(A), SERVER_A),
     "ServerCutOff": Scenario(
@@ -168,6 +174,17 @@ SCENARIOS = {
         ],
         after=90,
     ),
+    "NatsStalls": Scenario(
+        [
+            fault("rebaser_append_retries_total", 1, why="unanswered", instance=A),
+            fault("rebaser_consumer_resets_total", 9, why="silent"),
+        ],
+        [fault("rebaser_append_seconds_bucket", f"1199+60x{REST}", kind="requests", le="1.0")],
+    ),
+    "ConsumersDeleted": Scenario(
+        [fault("rebaser_log_events_total", f"1x3 2x3 3x3 4x3 5x3 6x3 7x3 8x3 9x{REST}", event="consumers_created")],
+        [event("consumers_created"), fault("rebaser_consumer_resets_total", 100, why="silent")],
+    ),
     "ClockWrong": Scenario(
         [fault("rebaser_clock_ahead_seconds", -3600, instance=A)],
         [fault("rebaser_clock_ahead_seconds", 9, instance=A)],
@@ -195,6 +212,7 @@ SCENARIOS = {
         [fault("rebaser_dvu_seconds_count", 1, result="failed")],
     ),
     "UpdatePutOff": Scenario([event("dvu_deferred")], [RARE]),
+    "FunctionCrashes": Scenario([event("value_crashed", 1, instance=A)], [RARE]),
     "SparkDownOnServer": Scenario(
         [fault("rebaser_spark_up", 0, instance=A)], [briefly("rebaser_spark_up", 0, 1, 18, instance=A)], SERVER_A
     ),

@@ -3,9 +3,10 @@
 They can wait for working hours: nothing is lost, but the problem does not go away by itself.
 """
 
-from tests.monitoring.alert import BUSY, CONNECTED, LOG_FULL, READY, UNREADY, Alert, event
+from tests.monitoring.alert import BLOBS_MISSING, BUSY, CONNECTED, LOG_FULL, READY, UNREADY_SERVER, Alert, event
 
-_FAILURES = event("load_failed", "decide_failed", "consume_failed", "owner_failed", window="2m")
+_BY = "job, instance"
+_FAILURES = event("load_failed", "decide_failed", "consume_failed", "owner_failed", window="2m", by=_BY)
 
 SERVERS = (
     Alert(
@@ -74,11 +75,14 @@ and on (job) {READY}""",
     Alert(
         "OwnersFail",
         "ticket",
-        f"""{_FAILURES}
-- sum by (job) (increase(rebaser_owners_fenced_total{{where="decide"}}[2m])) > 5
+        f"""sum by (job) (
+  {_FAILURES}
+  - sum by ({_BY}) (increase(rebaser_owners_fenced_total{{where="decide"}}[2m]))
+  unless on ({_BY}) {UNREADY_SERVER}
+) > 5
 and on (job) {CONNECTED}
 unless on (job) {LOG_FULL}
-unless on (job) {UNREADY}
+unless on (job) {BLOBS_MISSING}
 unless on (job) {event("nats_not_allowed", window="2m")} > 0""",
         "owners fail again and again",
         "Servers take a change set and give it back with an error, again and again. Its requests wait.",
@@ -87,7 +91,7 @@ unless on (job) {event("nats_not_allowed", window="2m")} > 0""",
             "`rebaser explain WS CS` shows why its requests wait.",
         ),
         (
-            "If a blob is missing, or the blob store does not answer, restore it.",
+            "If the blob store does not answer, restore it.",
             "If a log cannot be read, [repair it](operating.md#repairing-a-log).",
             "If the error is `NotAllowed`, the user of the servers lacks a permission, which `rebaser doctor` lists.",
         ),

@@ -3,9 +3,16 @@
 They can wait for working hours: nothing is lost, but the problem does not go away by itself.
 """
 
-from tests.monitoring.alert import BUSY, Alert
+from tests.monitoring.alert import BUSY, CONNECTED, LOG_FULL, UNREADY, Alert, event
 
 _APPENDS = 'rate(rebaser_append_seconds_bucket{kind!="checkpoint"}[2m])'
+SLOW_STORAGE = f"histogram_quantile(0.9, sum by (job, le) ({_APPENDS})) > 0.5"
+_SLOW = 'rebaser_append_seconds_{}{{kind!="checkpoint"{}}}[5m]'
+STALLED = f"""(
+  sum by (job) (increase({_SLOW.format("count", "")}))
+  - sum by (job) (increase({_SLOW.format("bucket", ',le="2.0"')})) > 0.5
+  or sum by (job) (increase(rebaser_append_retries_total{{why="unanswered"}}[5m])) > 0
+)"""
 
 STORAGE = (
     Alert(
@@ -47,7 +54,7 @@ unless on (job, instance) {BUSY}""",
     Alert(
         "SlowStorage",
         "ticket",
-        f"""histogram_quantile(0.9, sum by (job, le) ({_APPENDS})) > 0.5
+        f"""{SLOW_STORAGE}
 unless on (job) max by (job) (max_over_time(rebaser_nats_rtt_seconds[3m])) > 0.25
 unless on (job) {BUSY.replace("1m", "3m")}""",
         "NATS stores commits slowly",
@@ -68,6 +75,70 @@ unless on (job) {BUSY.replace("1m", "3m")}""",
             "Move other writers off these disks.",
         ),
         hold=30,
+    ),
+    Alert(
+        "NatsStalls",
+        "ticket",
+        f"""{STALLED}
+unless on (job) {SLOW_STORAGE}
+unless on (job) max by (job) (max_over_time(rebaser_nats_rtt_seconds[3m])) > 0.25
+unless on (job) min by (job) (min_over_time(rebaser_nats_connected[5m])) == 0
+unless on (job) max_over_time(({UNREADY})[5m:30s])
+unless on (job) {LOG_FULL}
+unless on (job) {BUSY.replace("1m", "5m")}
+unless on (job) {event("loop_blocked", window="5m")} > 0""",
+        "NATS did not answer for seconds",
+        "In the last minutes, an append took more than 2 s or was not answered, while others were fast: NATS stopped "
+        "for a moment. The requests in these commits waited; nothing is lost.",
+        (
+            (
+                "`rebaser_append_seconds` and `rebaser_append_retries_total` show how long, and on which servers; the "
+                "log event `append_unanswered` contains the time."
+            ),
+            (
+                "The logs of the NATS servers at that time: elections of leaders, slow consumers, restarts; `iostat` "
+                "and `dmesg` of their machines."
+            ),
+        ),
+        (
+            "If disks stop for seconds (snapshots, throttled cloud volumes), give NATS other disks.",
+            "If leaders change often, give the NATS servers more CPU, and a better network between them.",
+        ),
+    ),
+    Alert(
+        "ConsumersDeleted",
+        "ticket",
+        f"""(
+  sum by (job) (increase(rebaser_consumer_resets_total{{why="silent"}}[2m])) > 0
+  or {event("consumers_created", window="2m")} > 0
+)
+and on (job) {CONNECTED}
+unless on (job) {STALLED}
+unless on (job) {UNREADY}
+unless on (job) {event("stream_lost")} > 0
+unless on (job) {event("nats_not_allowed")} > 0
+unless on (job) {BUSY}""",
+        "consumers in NATS disappear again and again",
+        "Servers create consumers again, because they were deleted or sent no heartbeats. Meanwhile, the requests and "
+        "commits that these consumers deliver wait for seconds.",
+        (
+            (
+                "The log events `consumers_created` and `ordered_reset` (`heartbeats were missed`) name the stream "
+                "and the consumer."
+            ),
+            (
+                "`nats event --js-advisory` shows who deletes consumers: the field `client` of the advisories of the "
+                "kind `consumer_action`."
+            ),
+        ),
+        (
+            "Stop the program that deletes them, and take the permission away: [accounts](accounts.md).",
+            (
+                "If nobody deletes them, the account has reached its limit of consumers, or NATS loses its memory: "
+                "see the logs of the NATS servers."
+            ),
+        ),
+        hold=150,
     ),
     Alert(
         "ClockWrong",

@@ -94,14 +94,24 @@ def test_a_rolling_restart_fires_nothing(tmp_path: Path) -> None:
         run(tmp_path, checked(restarting(instance), *((at, None, {}) for at in range(FAULT_AT, STEP * STEPS, 30))))
 
 
+_WAITING = fault("rebaser_oldest_request_age_seconds", f"45+15x{STEPS - BEGINS}")
+_FAILING = fault("rebaser_log_events_total", f"2+3x{STEPS - BEGINS}", event="load_failed", instance=B)
+BESIDES = {"RequestsStuck": (_WAITING,), "NoServer": (fault("rebaser_ready", 0),), "OwnersFail": (_FAILING,)}
+
+
 @needs_promtool
-def test_one_unready_server_does_not_hide_that_requests_wait(tmp_path: Path) -> None:
-    stuck = BY_NAME["RequestsStuck"]
-    faults = [
-        event("server_unready", instance=A),
-        fault("rebaser_oldest_request_age_seconds", f"45+15x{STEPS - BEGINS}"),
-    ]
-    test = checked(faults, (FAULT_AT + stuck.hold + 60, stuck.name, {"job": JOB}))
+@pytest.mark.parametrize("name", BESIDES)
+def test_one_unready_server_does_not_hide_another_fault(name: str, tmp_path: Path) -> None:
+    alert, faults = BY_NAME[name], [event("server_unready", instance=A), *BESIDES[name]]
+    test = checked(faults, (FAULT_AT + alert.hold + 60, name, {"job": JOB}))
     # Also fires: StreamsUnavailable, for the server.
-    test["alert_rule_test"] = [row for row in test["alert_rule_test"] if row["alertname"] == title(stuck)]
+    test["alert_rule_test"] = [row for row in test["alert_rule_test"] if row["alertname"] == title(alert)]
     run(tmp_path, test)
+
+
+@needs_promtool
+def test_consumers_that_are_silent_again_and_again_fire_an_alert(tmp_path: Path) -> None:
+    """Nobody logs that an ordered consumer was deleted: its reader notices only that no heartbeats come."""
+    alert = BY_NAME["ConsumersDeleted"]
+    silent = fault("rebaser_consumer_resets_total", f"1+1x{STEPS - BEGINS}", why="silent", instance=A)
+    run(tmp_path, checked([silent], (FAULT_AT + alert.hold + 60, alert.name, {"job": JOB})))

@@ -3,7 +3,7 @@
 They can wait for working hours: nothing is lost, but the problem does not go away by itself.
 """
 
-from tests.monitoring.alert import NO_SPARK, Alert, event, owed
+from tests.monitoring.alert import BLOBS_MISSING, NO_SPARK, Alert, event, owed
 
 _FAILING = 'sum by (job) (increase(rebaser_dvu_seconds_count{result="failed"}[15m])) > 3'
 
@@ -30,6 +30,7 @@ unless on (job) {_FAILING}""",
         "UpdatesFail",
         "ticket",
         f"""{_FAILING}
+unless on (job) {BLOBS_MISSING}
 unless on (job) {NO_SPARK}""",
         "updates of derived values fail",
         "Updates fail and are tried again, at least every 30 s. Derived values are stale. An error in a value "
@@ -55,6 +56,23 @@ unless on (job) {NO_SPARK}""",
             "`rebaser explain WS CS` shows the reason `dvu_put_off`.",
         ),
         ("Fix the function that needs too much memory or does not end, or remove the value that uses it.",),
+    ),
+    Alert(
+        "FunctionCrashes",
+        "ticket",
+        f"{event('value_crashed')} > 0",
+        "a function ended the process that computed it",
+        "A function of a plug-in killed its process, or used more memory than the process may use. Its value has the "
+        "error `crashed`, with the name of the function. All other values are computed, but each such update takes "
+        "longer, because Spark starts workers again.",
+        (
+            "The log event `value_crashed` contains the change set, the value, the function and how the process ended.",
+            "`rebaser get WS CS` shows the error, `rebaser explain WS CS ID` the values that depend on it.",
+        ),
+        (
+            "Fix the plug-in, or remove the values that use it.",
+            "If the process ended by SIGKILL, give Spark's workers more memory, or give the function smaller inputs.",
+        ),
     ),
     Alert(
         "SparkDownOnServer",

@@ -221,7 +221,8 @@ def test_events_are_counted_even_if_they_are_not_logged(capsys: pytest.CaptureFi
         ("rebaser_requests_dead_total", "poison"), ("rebaser_requests_dead_total", "other"),
         ("rebaser_owners_fenced_total", "decide"), ("rebaser_owners_fenced_total", "dvu"),
         ("rebaser_log_events_total", "nats_not_allowed", "error"),
-        ("rebaser_log_events_total", "load_failed", "warning"),
+        ("rebaser_log_events_total", "load_failed", "warning"), ("rebaser_blobs_missing_total",),
+        ("rebaser_log_events_total", "dvu_failed", "warning"),
     ]  # fmt: skip
     before = [value_of(*one) for one in series]
     log.warning("sweep_failed")
@@ -234,6 +235,8 @@ def test_events_are_counted_even_if_they_are_not_logged(capsys: pytest.CaptureFi
     log.warning("decide_failed", fenced=False)
     log.warning("dvu_fenced")
     log.warning("load_failed", code="not_allowed")  # counts as a denial, too, because nothing else logs it
+    log.warning("dvu_failed", code="blob_missing")
+    log.warning("request_held", code="blob_missing")  # the blob may not have been stored yet
     assert [value_of(*one) - was for one, was in zip(series, before, strict=True)] == [1] * len(series)
     [line] = capsys.readouterr().err.splitlines()
     assert '"dvu_broken"' in line
