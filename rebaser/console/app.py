@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Mapping
+from html import escape
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
@@ -90,6 +91,8 @@ def make_app(console: Console, files: Mapping[str, StaticFile]) -> Any:
 def _shell(page: StaticFile, options: ConsoleOptions) -> StaticFile:
     """Return the page of all pages, which tells the scripts what the console was started with."""
     told = f'<html lang="en" data-auth="{options.access.kind}"'
+    if options.is_local:
+        told += f' data-hosts="{escape(" ".join(sorted(options.hosts)))}"'
     told += ' data-values="hidden"' * options.hide_values
     told += " data-playground" * (options.playground is not None)
     content = page.content.replace(b'<html lang="en"', told.encode(), 1)

@@ -17,7 +17,7 @@ import uvicorn
 from anyio import to_thread
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from rebaser.console.access.options import ConsoleOptions
+from rebaser.console.access.options import ConsoleOptions, other_names
 from rebaser.console.app import make_app
 from rebaser.console.files import read_files
 from rebaser.console.live.hub import Hub
@@ -100,6 +100,8 @@ async def console(
         group.start_soon(hub.run)
         group.start_soon(_serve, server, listener)
         log.info("console_listening", host=host, port=port, actions=options.actions)
+        if options.is_local and (names := other_names(options.hosts)):
+            log.warning("console_without_login", hosts=names)  # a name of another machine is that of a proxy
         try:
             yield
         finally:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from rebaser.console.access.hiding import kind_of, need_values, size_told, told, values_shown
+from rebaser.console.access.hiding import kind_of, need_values, size_told, told, told_start, values_shown
 from rebaser_client.admin.fleet import ActiveChangeSet
 from rebaser_client.admin.servers import ServerInfo, UpdateInfo
 from rebaser_client.admin.stream_usage import StreamStatus
@@ -50,7 +50,7 @@ def server_object(server: ServerInfo) -> dict[str, Any]:
         "version": cut(server.version, 40),
         "owned": server.owned,
         "slots": server.slots,
-        "dvu": cut(server.dvu, 200),
+        "dvu": cut(told_start(server.dvu), 200),
         "sweeper": server.sweeper,
         "durability": server.durability,
         "ready": server.ready,
@@ -64,12 +64,12 @@ def stream_object(stream: StreamStatus) -> dict[str, Any]:
 
 
 def update_object(update: UpdateInfo) -> dict[str, Any]:
-    """Return what an update that runs is doing. Words that no server of ours says are left out."""
+    """Return what an update that runs is doing. What no server of ours says is left out."""
     stage = update.stage if update.stage in STAGES else None
     plan = update.plan if update.plan in PLANS else None
-    wave = update.wave if type(update.wave) is int else None
-    said = {"done": update.done, "total": update.total, "seconds": update.seconds}
-    return said | {"stage": stage, "plan": plan, "wave": wave}
+    done, total, wave = (one if type(one) is int else None for one in (update.done, update.total, update.wave))
+    seconds = update.seconds if type(update.seconds) in (int, float) else 0.0
+    return {"done": done or 0, "total": total, "seconds": seconds, "stage": stage, "plan": plan, "wave": wave}
 
 
 def activity_object(row: ActiveChangeSet) -> dict[str, Any]:

@@ -35,6 +35,7 @@ EVENTS = (
     ("console_login_failed", "warning"),
     ("console_logout", "info"),
     ("console_sees_nothing", "warning"),
+    ("console_without_login", "warning"),
     ("consume_failed", "warning"),
     ("consumers_created", "warning"),
     ("crowd_check_failed", "warning"),

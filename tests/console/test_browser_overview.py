@@ -115,6 +115,22 @@ async def test_a_page_says_why_it_is_not_live(
         assert await page.get_by_text("too many live pages are open").count() == 0
 
 
+async def test_a_proxy_that_leaves_no_trace_is_noticed_by_the_page(running: Any, console: WebConsole) -> None:
+    """A proxy that forwards everything with the name of the console itself as `Host`, and adds no header."""
+    async with opened(running) as page:
+
+        async def forward(route: Any) -> None:
+            path = route.request.url.removeprefix("http://console.example.com")
+            reply = await console.ask(path)
+            await route.fulfill(status=reply.status, headers=dict(reply.headers), body=reply.body)
+
+        await page.route("http://console.example.com/**", forward)
+        await page.goto("http://console.example.com/")
+        await page.wait_for_selector("text=This console is open to everybody")
+        assert await page.locator("[role=alert]").get_by_text("console.example.com").count() == 1
+        assert await page.locator(".tiles").count() == 0
+
+
 async def test_the_keys(running: Any, console: WebConsole) -> None:
     async with opened(running, theme="light") as page:
         await page.goto(console.url)

@@ -1,12 +1,15 @@
 """Tests the safety rules of the console: which requests are answered, and with which headers."""
 
+import anyio
 import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rebaser.console.access.guard import HEADERS, MAX_BODY, check
-from rebaser.console.access.options import ConsoleOptions, accepted_hosts, check_exposure
-from rebaser.console.access.rules import OpenAccess, Refused, TokenAccess
+from rebaser.console.access.options import ConsoleOptions, accepted_hosts, check_exposure, other_names
+from rebaser.console.access.rules import OpenAccess, ProxyAccess, Refused, TokenAccess, read_networks
+from rebaser.testing import LocalRebaser
 from rebaser_core.errors import ConfigError
-from tests.support.web_console import ACTING, WebConsole
+from tests.support.web_console import ACTING, WebConsole, web_console
 
 READING = ConsoleOptions(accepted_hosts("127.0.0.1", 8420, ["console.example.com"]))
 DOING = ConsoleOptions(READING.hosts, actions=True)
@@ -88,6 +91,41 @@ async def test_each_answer_has_the_headers(console: WebConsole, path: str) -> No
     assert {name: reply.headers.get(name) for name in HEADERS} == HEADERS
     assert ("no-store" in reply.headers.get("cache-control", "")) != path.startswith("/static/")
     assert "server" not in reply.headers
+
+
+@pytest.mark.parametrize("name", ["Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP"])
+@pytest.mark.anyio
+async def test_without_a_login_a_proxy_does_not_open_the_console_to_everybody(console: WebConsole, name: str) -> None:
+    for path in ("/", "/api/v1/overview", "/static/style.css"):
+        reply = await console.ask(path, headers={name: "203.0.113.9"})
+        assert (reply.status, reply.json()["error"]["code"]) == (403, "forwarded"), path
+    assert (await console.ask("/livez", headers={name: "203.0.113.9"})).status == 200, "a probe tells nothing"
+
+
+@pytest.mark.anyio
+async def test_a_proxy_that_only_speaks_an_old_http_is_noticed_too(console: WebConsole) -> None:
+    for version, status in (("1.0", b"403"), ("1.1", b"200")):
+        async with await anyio.connect_tcp("127.0.0.1", console.port) as stream:
+            head = f"GET / HTTP/{version}\r\nHost: 127.0.0.1:{console.port}\r\nConnection: close\r\n\r\n"
+            await stream.send(head.encode())
+            with anyio.fail_after(60):
+                assert (await BufferedByteReceiveStream(stream).receive_until(b"\r\n", 1000)).split(b" ")[1] == status
+
+
+@pytest.mark.anyio
+async def test_proxies_are_welcome_with_a_login_or_if_somebody_said_so(installation: LocalRebaser) -> None:
+    forwarded = {"X-Forwarded-For": "203.0.113.9", "X-User": "ada"}
+    by_proxy = ProxyAccess("X-User", read_networks(["127.0.0.0/8"]))
+    for options in ({"access": by_proxy}, {"insecure": True}):
+        async with web_console(installation.url, **options) as console:
+            assert (await console.ask("/", headers=forwarded)).status == 200
+            assert b"data-hosts" not in (await console.ask("/", headers=forwarded)).body
+
+
+def test_names_of_other_machines_are_told_apart() -> None:
+    assert other_names(accepted_hosts("127.0.0.1", 8420, ["localhost:9000", "127.0.0.1:9000"])) == []
+    named = accepted_hosts("127.0.0.1", 8420, ["console.example.com"])
+    assert other_names(named) == ["console.example.com", "console.example.com:8420"]
 
 
 @pytest.mark.anyio

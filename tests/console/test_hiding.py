@@ -12,10 +12,17 @@ import pytest
 from rebaser.console.access import hiding
 from rebaser.console.access.hiding import kind_of, show_values, size_told, told, told_start
 from rebaser.console.app import DOWNLOADS, RESOURCES
-from rebaser.console.shapes import definition_text, fault_object, json_start, update_line, update_object
+from rebaser.console.shapes import (
+    definition_text,
+    fault_object,
+    json_start,
+    server_object,
+    update_line,
+    update_object,
+)
 from rebaser.testing import LocalRebaser
 from rebaser_client import Derive, RebaserClient, Set, UnprocessableError
-from rebaser_client.admin.servers import UpdateInfo
+from rebaser_client.admin.servers import ServerInfo, UpdateInfo
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
@@ -232,6 +239,24 @@ def test_a_server_tells_nothing_where_words_are_known() -> None:
     for other in others:
         told_of = update_object(UpdateInfo("ws", "cs", 1, 2, 3.0, other, other, other))
         assert (told_of["stage"], told_of["plan"], told_of["wave"]) == (None, None, None), other
+
+
+def test_progress_consists_of_numbers() -> None:
+    others: tuple[Any, ...] = (SECRET, [SECRET], {SECRET: 1}, None, True)
+    for other in others:
+        told_of = update_object(UpdateInfo("ws", "cs", other, other, other))
+        assert (told_of["done"], told_of["total"], told_of["seconds"]) == (0, None, 0.0), other
+
+
+def test_why_spark_is_down_may_quote_a_value() -> None:
+    server = ServerInfo("s1", "1.0", 0, 1, f"down: cannot compute {SECRET}")
+
+    def check() -> None:
+        assert server_object(server)["dvu"] == "down: (hidden)"
+        show_values(True)
+        assert SECRET in server_object(server)["dvu"]
+
+    Context().run(check)
 
 
 def test_only_shapes_makes_json_of_values() -> None:

@@ -1,6 +1,8 @@
 """The safety rules for every request, before any route sees it.
 
-Invariants: only requests that name an accepted host are answered. Unless `options.access` accepts the viewer, only
+Invariants: only requests that name an accepted host are answered. Without a login, requests that a proxy forwarded are
+refused, unless the user said that this is intended: a proxy on this machine would open the console to everybody who
+reaches the proxy. Unless `options.access` accepts the viewer, only
 the paths that `is_open` accepts are served, and these reveal nothing about the installation. The API rejects requests
 from pages of other sites. A request that changes something is accepted only if the console allows actions and a page of
 the console sent the request. Every response carries the headers below, so that a browser runs only the console's own
@@ -38,6 +40,8 @@ HEADERS = {
     "x-frame-options": "DENY",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
+# What a proxy adds. A proxy that adds none of them often still speaks HTTP/1.0, which no browser does.
+FORWARDED = {"forwarded", "via", "x-real-ip"} | {f"x-forwarded-{what}" for what in ("for", "host", "proto", "server")}
 ACTION_HEADER = "x-rebaser-action"
 OTHER_SITES = ("cross-site", "same-site")  # a page there cannot read an answer, but it could make the console work
 PROBES = ("/livez", "/readyz")
@@ -63,7 +67,10 @@ class Guard:
             await send(message)
 
         try:
-            check(scope["method"], scope["path"], _texts(scope["headers"]), self._options)
+            headers = _texts(scope["headers"])
+            check(scope["method"], scope["path"], headers, self._options)
+            if self._options.is_local and scope["path"] not in PROBES:
+                check_direct(headers, scope.get("http_version", ""))
             scope[VIEWER] = self._viewer(scope)
         except Refused as refused:
             await _refusal(scope, refused)(scope, receive, send_guarded)
@@ -120,6 +127,17 @@ def check(method: str, path: str, headers: dict[str, str], options: ConsoleOptio
     most = _most(path)
     if not length.isdecimal() or int(length[:12]) > most:
         raise Refused(413, "too_large", f"the body has to have a length of at most {most:,} bytes")
+
+
+def check_direct(headers: dict[str, str], version: str) -> None:
+    """Raise `Refused` if a proxy forwarded the request. `version` is that of HTTP."""
+    if FORWARDED & headers.keys() or version == "1.0":
+        raise Refused(
+            403,
+            "forwarded",
+            "a proxy forwarded this request, and this console has no login, so everybody who reaches the proxy could"
+            " use it: start it with --auth proxy or --auth token; or with --insecure, if that is what you want",
+        )
 
 
 def _most(path: str) -> int:

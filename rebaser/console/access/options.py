@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from rebaser.console.access.rules import AccessRule, OpenAccess
 from rebaser_core.errors import ConfigError
@@ -34,6 +35,7 @@ class ConsoleOptions:
     - `hide_values`: whether viewers see only kinds and sizes of values. Excludes `actions`: somebody who may define a
       formula learns from its result what they like.
     - `playground`: what the playground needs; None without one.
+    - `insecure`: whether to answer requests that a proxy forwarded, although viewers do not have to log in.
     - `spark_ui`: the address of the Spark UI, to which the pages of updates link; empty without one.
     """
 
@@ -43,6 +45,12 @@ class ConsoleOptions:
     hide_values: bool = False
     playground: Playground | None = None
     spark_ui: str = ""
+    insecure: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the console is meant for this machine only: everybody whose request arrives may use it."""
+        return self.access.kind == "none" and not self.insecure
 
 
 def check_exposure(host: str, access: AccessRule, *, insecure: bool) -> None:
@@ -74,3 +82,9 @@ def accepted_hosts(host: str, port: int, names: Collection[str]) -> frozenset[st
     for name in names:
         accepted |= {name, f"{name}:{port}"}
     return frozenset(name.lower() for name in accepted)
+
+
+def other_names(hosts: Collection[str]) -> list[str]:
+    """Return those of the accepted values of `Host` that are no loopback names."""
+    names = {host: urlsplit(f"//{host}").hostname or "" for host in hosts}
+    return sorted(host for host, name in names.items() if not is_loopback(name))

@@ -44,7 +44,9 @@ async def read(console: Console, given: Given) -> Answer:
         "matching": len(rows),
         "offset": offset,
         "limit": limit,
-        "engines": [{"server": cut(one.id, 200), "dvu": cut(one.dvu, 200)} for one in seen.view.servers[:100]],
+        "engines": [
+            {"server": cut(one.id, 200), "dvu": cut(told_start(one.dvu), 200)} for one in seen.view.servers[:100]
+        ],
         "rows": [
             activity_object(row) | {"server": cut(servers.get((row.workspace, row.change_set), ""), 200)}
             for row in rows[offset : offset + limit]

@@ -77,8 +77,8 @@ def console(
         bool,
         typer.Option(
             "--insecure",
-            help="Accept an address that other machines can reach, without --auth. Everybody there can read all"
-            " values, and change them with --actions.",
+            help="Without --auth, accept an address that other machines can reach, and requests that a proxy forwarded."
+            " Everybody who can reach the address or the proxy can read all values, and change them with --actions.",
             allow_from_autoenv=False,
         ),
     ] = False,
@@ -225,7 +225,8 @@ async def open_console(
 
     with closing(await _listen(address, host, fall_back)) as listener:
         port = listener.getsockname()[1]
-        options = ConsoleOptions(accepted_hosts(host, port, names or ()), actions, access, hide_values, tools, spark_ui)
+        hosts = accepted_hosts(host, port, names or ())
+        options = ConsoleOptions(hosts, actions, access, hide_values, tools, spark_ui, insecure)
         async with server.console(connect, listener, options, __version__):
             yield f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 

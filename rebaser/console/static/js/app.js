@@ -359,7 +359,15 @@ function onClick(event) {
   go(target.href);
 }
 
-document.addEventListener("keydown", onKey);
-document.addEventListener("click", onClick);
-window.addEventListener("popstate", () => show(true));
-show(false);
+// Without a login, the console is meant for this machine. A proxy that leaves no trace in its requests is noticed here: the
+// browser knows the console under a name that it does not have.
+const { hosts } = document.documentElement.dataset;
+if (hosts && !hosts.split(" ").includes(window.location.host)) {
+  const message = `You reach this console as ${window.location.host}, so a proxy forwards to it, and it has no login: everybody who reaches the proxy can use it. Start it with --auth proxy or --auth token; or with --insecure, if that is what you want.`;
+  render(html`<main id="main">${troubleBox({ code: "forwarded", message })}</main>`, root);
+} else {
+  document.addEventListener("keydown", onKey);
+  document.addEventListener("click", onClick);
+  window.addEventListener("popstate", () => show(true));
+  show(false);
+}

@@ -170,6 +170,7 @@ const TITLES = {
   not_ready: "The installation is not ready",
   not_allowed: "The console may not read this",
   console_away: "The console is away",
+  forwarded: "This console is open to everybody",
   no_such_change_set: "There is no such change set",
 };
 
