@@ -6,6 +6,7 @@ each of them is hidden if `hiding` says so.
 """
 
 import json
+import re
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -118,10 +119,18 @@ def branch_object(info: BranchInfo) -> dict[str, Any]:
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False)
+# Characters that change the order in which others are shown, or that take no room. As escapes of JSON, they mean the
+# same, and no value looks like another one. Joiners stay: scripts and pictures need them.
+_UNSEEN = re.compile("[\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 
 def json_text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return seen_text(json.dumps(value, ensure_ascii=False))
+
+
+def seen_text(text: str) -> str:
+    """Return the text of a JSON, with escapes for what nobody would see."""
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def json_start(value: object, most: int) -> str:
@@ -132,6 +141,7 @@ def json_start(value: object, most: int) -> str:
         return cut(json_text(value[:most]), most)  # quotes make it too long if something is left out
     found, length = list[str](), 0
     for part in _ENCODER.iterencode(value):
+        part = seen_text(part)  # noqa: PLW2901
         found.append(part)
         length += len(part)
         if length > most:
@@ -154,7 +164,7 @@ def full_text(value: Value) -> dict[str, Any] | None:
 
 def json_lines(value: object) -> str:
     """Return the text of a value's JSON, in lines."""
-    return json.dumps(value, ensure_ascii=False, indent=2) if values_shown() else kind_of(value)
+    return seen_text(json.dumps(value, ensure_ascii=False, indent=2)) if values_shown() else kind_of(value)
 
 
 def text_start(text: str, length: int) -> dict[str, Any]:
@@ -195,7 +205,7 @@ def definition_text(definition: Update | None, most: int = MAX_CELL) -> str | No
         return "(unset)"
     expression = definition.params.get("expr")
     if isinstance(expression, str) and values_shown():
-        return cut(f"= {expression}", most)
+        return cut(f"= {seen_text(expression)}", most)
     wire = definition.to_wire()
     parts = [wire["inputs"], *([_params(definition)] if wire["params"] else [])]
     return cut(" ".join(["=", definition.function, *map(json_text, parts)]), most)
@@ -209,7 +219,7 @@ def definition_object(definition: Update | None) -> dict[str, Any] | None:
     if isinstance(definition, Derive):
         found["function"] = definition.function
         found["isPlain"] = set(definition.params) <= {"expr"}  # the text shows all of its parameters
-        params = json.dumps(_params(definition), ensure_ascii=False, indent=2)
+        params = seen_text(json.dumps(_params(definition), ensure_ascii=False, indent=2))
         found["params"] = cut(params, MAX_VALUE)
         found["inputs"] = [_input(name, given) for name, given in list(definition.inputs.items())[:MAX_INPUTS]]
         found["inputCount"] = len(definition.inputs)
