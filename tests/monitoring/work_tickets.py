@@ -41,6 +41,7 @@ unless on (job) {NO_SPARK}""",
         ),
         (
             "If an update took too long (`late`), a function hangs, or Spark is too small; see `REBASER_DVU_TIMEOUT`.",
+            "If a worker reached a limit of memory, raise the limit that the event names.",
             "If jobs of Spark fail, the log of the Connect server says why.",
         ),
     ),

@@ -260,6 +260,19 @@ async def test_workers_without_this_package_are_named(engine: Engine, monkeypatc
     await one(engine, 1)
 
 
+@pytest.mark.parametrize("error", ["MemoryError()", 'RuntimeError("can\'t start new thread")'])
+async def test_a_limit_of_the_workers_is_named(engine: Engine, monkeypatch: pytest.MonkeyPatch, error: str) -> None:
+    namespace: dict[str, object] = {}
+    exec(f"def evaluate(batches):\n    raise {error}\n    yield\n", namespace)
+    monkeypatch.setattr("rebaser.dvu.worker.evaluate.evaluate_batches", namespace["evaluate"])
+    with pytest.raises(
+        DvuError, match=r"reached a limit of memory or threads \((Memory|Runtime)Error.*raise the limit"
+    ):
+        await engine.evaluate(small()[1], label="poor")
+    monkeypatch.undo()
+    await one(engine, 1)
+
+
 async def test_a_call_that_was_answered_is_in_no_circle(engine: Engine) -> None:
     """Results may refer to files that are deleted, and objects in a reference cycle live until a garbage collection."""
     gc.collect()

@@ -44,6 +44,9 @@ _DIED = "Python worker exited unexpectedly"
 _MANY_ROWS = 1000  # a number of rows that is larger than the number of task slots that one server can use
 _HOW = "install it for the Python that the workers run (PYSPARK_PYTHON)"
 _OTHER_PYTHON = re.compile(r"PYTHON_VERSION_MISMATCH\D*([\d.]+\d)\D+([\d.]+\d)")
+_LIMIT_NAMES = ("MemoryError", "ArrowMemoryError")
+_LIMIT_TEXT = re.compile(r"can't start new thread|[Cc]annot allocate memory|bad_alloc|malloc of size|out of memory")
+_LIMITS = "raise the limit of its machine or container, or spark.executor.pyspark.memory, or start fewer task slots"
 
 
 class SessionError(DvuError):
@@ -189,6 +192,8 @@ class Session:
                 )
             if name == "ModuleNotFoundError":
                 return DvuError(f"Spark's workers lack a package ({message[:200]}): {_HOW}", code="other_code")
+            if name in _LIMIT_NAMES or _LIMIT_TEXT.search(message):
+                return DvuError(f"a Spark worker reached a limit of memory or threads ({reason(error)}): {_LIMITS}")
             return DvuError(message if name == "DvuError" else f"a Spark worker failed: {reason(error)}")
         with contextlib.suppress(*self._spark_errors):
             self._spark.conf.get("spark.sql.adaptive.enabled")  # if the server answers, only the job is lost
