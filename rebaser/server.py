@@ -338,9 +338,11 @@ class Server:
         except RebaserError as error:
             log.warning("crowd_check_failed", reason=error.message)
             return
+        waiting = info.num_pending + len(self._held)
+        if not waiting and info.num_waiting:
+            return  # a server is pulling and got no task, so none waits; looking at all owners would be in vain
         holders = [owner for owner in self._owners.values() if owner.lifecycle.holds_slot]
         leaving = crowd.yielding(holders, context.now(), context.settings.turn)
-        waiting = info.num_pending + len(self._held)
         for owner in leaving[:waiting]:
             owner.stop(Reason.YIELD)
         if leaving and not waiting and not info.num_waiting:

@@ -76,6 +76,41 @@ async def test_a_task_that_another_server_gave_back_has_its_turn_beside_owners_t
         await client.enqueue_updates_with_reply("ws", "two", [Set("a", 2)], timeout=20)
 
 
+async def test_a_full_server_looks_at_its_owners_only_if_a_task_may_wait(
+    js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "CROWD_CHECK", 0.02)
+    pulling, checks, searches = 1, 0, 0
+    consumer_info, yielding = JetStream.consumer_info, crowd.yielding
+
+    async def looks(self: JetStream, stream: str, name: str) -> Any:
+        nonlocal checks
+        info = await consumer_info(self, stream, name)
+        if name != TASKS_CONSUMER:
+            return info
+        checks += 1
+        return replace(info, num_pending=0, num_waiting=pulling)
+
+    def searches_all(*given: Any) -> Any:
+        nonlocal searches
+        searches += 1
+        return yielding(*given)
+
+    async with serving(js, subjects, Engine(), concurrency=1):
+        await client.enqueue_updates_with_reply("ws", "one", [Set("a", 1)], timeout=30)
+        with anyio.fail_after(60):
+            monkeypatch.setattr(JetStream, "consumer_info", looks)
+            while not checks:  # noqa: ASYNC110 - a loop of the server counts; no earlier check is under way then
+                await anyio.sleep(0.01)
+            monkeypatch.setattr(crowd, "yielding", searches_all)
+            while checks < 4:  # noqa: ASYNC110 - as above
+                await anyio.sleep(0.01)
+            assert not searches
+            pulling = 0
+            while not searches:  # noqa: ASYNC110 - as above
+                await anyio.sleep(0.01)
+
+
 async def test_a_change_set_beside_idle_ones_waits_for_no_check(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
