@@ -19,6 +19,8 @@ from rebaser.settings import Settings
 from rebaser.snapshot import Census, Snapshot
 from rebaser_core.messages import REGISTRY
 
+MAX_FILES = 65_536  # open files that a server allows itself, if the system does
+
 log = structlog.get_logger(__name__)
 
 
@@ -39,6 +41,20 @@ class _Process:
         return Census() if self.server is None else self.server.census()
 
 
+def _raise_file_limit() -> None:
+    """Allow this process as many open files as it may have. Many systems set a low limit for programs that wait with
+    `select`, which the server does not use."""
+    try:
+        import resource  # noqa: PLC0415 - Windows does not have it
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (ImportError, OSError, ValueError) as error:
+        log.debug("file_limit_not_raised", reason=str(error))
+
+
 async def serve(
     settings: Settings,
     *,
@@ -57,6 +73,7 @@ async def serve(
     Raise `ConfigError` if the configuration is wrong, and `NotConnectedError` if NATS cannot be reached at the start.
     """
     REGISTRY.build()
+    _raise_file_limit()
     process = _Process(settings)
     with watched_loop(settings.loop_blocked_after), short_collections():
         async with ops_port(settings.http, process):

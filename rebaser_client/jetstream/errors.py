@@ -24,6 +24,11 @@ STORE_FAILED = 10077  # for example, the stream or one of its subjects is full; 
 CONSUMER_EXISTS = 10148  # a consumer with another configuration has this name
 TRY_AGAIN = 10164  # the expected sequence cannot be checked at the moment
 
+# What to do about an error that a retry does not resolve.
+_ADVICE = {
+    MAX_CONSUMERS: "; raise max_consumers of the stream or of the account, or delete consumers that nobody uses, which "
+    "`nats consumer report` lists",
+}
 _SUBJECT_FULL = "maximum messages per subject exceeded"
 
 
@@ -37,7 +42,8 @@ class ApiError(TransientError):
     default_code = "jetstream"
 
     def __init__(self, code: int, err_code: int, description: str) -> None:
-        super().__init__(f"JetStream: {description} (code {code}, error {err_code})")
+        advice = _ADVICE.get(err_code, "")
+        super().__init__(f"JetStream: {description} (code {code}, error {err_code}){advice}")
         self.status = code
         self.err_code = err_code
         self.description = description

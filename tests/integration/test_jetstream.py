@@ -309,6 +309,7 @@ async def test_too_many_consumers_is_an_error_with_its_code(js: JetStream, name:
     with pytest.raises(ApiError) as refused:
         await js.create_consumer(name, {**one, "name": "two"})
     assert refused.value.err_code == MAX_CONSUMERS
+    assert "raise max_consumers" in refused.value.message
 
 
 async def test_no_more_calls_are_in_flight_than_the_limit(

@@ -129,7 +129,7 @@ def _server(instance: str, *, sweeper: bool) -> list[Series]:
     for one in found:
         if one.name == "rebaser_last_sweep_timestamp_seconds" and sweeper:
             one.growth = STEP
-    other = {"up": 1.0, "process_start_time_seconds": 0.0}
+    other = {"up": 1.0, "process_start_time_seconds": 0.0, "process_open_fds": 30.0, "process_max_fds": 1024.0}
     return found + [Series(name, {"job": JOB, "instance": instance}, value) for name, value in other.items()]
 
 

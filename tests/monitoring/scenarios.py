@@ -141,6 +141,9 @@ SCENARIOS = {
         LATE[:-2],
         SERVER_A,
     ),
+    "FilesExhausted": Scenario(
+        [fault("process_open_fds", 900, instance=A)], [fault("process_open_fds", 700, instance=A)], SERVER_A
+    ),
     "FleetFull": Scenario(
         [fault("rebaser_slots_used", 100)],
         [fault("rebaser_slots_used", 100, instance=A), fault("rebaser_tasks_waiting", 500)],

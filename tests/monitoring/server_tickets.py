@@ -170,6 +170,22 @@ unless on (job, instance) {event("loop_blocked", by="job, instance")} > 0""",
         hold=30,
     ),
     Alert(
+        "FilesExhausted",
+        "ticket",
+        "max by (job, instance) (process_open_fds / process_max_fds) > 0.8",
+        "{instance} will soon be unable to open files and connections",
+        "The process has over 80 % of the open files that it may have; connections count as files. Beyond the limit, "
+        "owners fail with `Too many open files`, and probes and scrapes get no answer.",
+        (
+            "`process_open_fds` shows whether the number grows slowly or in a burst.",
+            "`ls -l /proc/PID/fd` on its machine lists the files and connections.",
+        ),
+        (
+            "Raise the hard limit (`ulimit -Hn`, `LimitNOFILE`, or that of the container runtime), and restart it.",
+            "If most of them are connections to its HTTP port, find out which program does not close them.",
+        ),
+    ),
+    Alert(
         "FleetFull",
         "ticket",
         """sum by (job) (rebaser_slots_used) / sum by (job) (rebaser_slots) > 0.9
