@@ -200,6 +200,26 @@ async def test_a_commit_is_reverted_here_or_on_a_branch(
     assert seen.complaints == []
 
 
+async def test_a_change_set_that_is_deleted_while_it_is_shown_shows_nothing_old(
+    running: Any, acting: WebConsole, client: RebaserClient, ws: str, shop: str
+) -> None:
+    async with opened(running) as values, opened(running) as value, opened(running) as changes:
+        await values.goto(f"{acting.url}{shop}/dearer")
+        await values.wait_for_selector("text=price")
+        await value.goto(f"{acting.url}{shop}/dearer/value?id=price")
+        await value.wait_for_selector("text=Up to date")
+        await changes.goto(f"{acting.url}{shop}/dearer/changes")
+        await changes.wait_for_selector("table")
+        await client.delete_change_set(ws, "dearer")
+        await values.wait_for_selector("text=The change set was deleted.")
+        await changes.wait_for_selector("text=The branch is closed (deleted).")
+        await value.wait_for_selector("text=has no value 'price'")
+        assert await value.get_by_text("Up to date").count() == 0
+        await client.reopen_change_set(ws, "dearer")
+        await value.wait_for_selector("text=Up to date")
+        assert await value.get_by_text("has no value").count() == 0
+
+
 async def test_a_branch_is_created_closed_and_reopened(
     running: Any, acting: WebConsole, client: RebaserClient, ws: str, shop: str
 ) -> None:

@@ -145,7 +145,9 @@ function reload(name) {
   const before = app.feeds.get(name);
   if (before === undefined) return;
   before.stop();
-  app.feeds.set(name, begin(app.page.sources(app.at)[name], before.data));
+  const again = begin(app.page.sources(app.at)[name], before.data);
+  again.trouble = before.trouble; // until there is an answer
+  app.feeds.set(name, again);
 }
 
 // Read again what the live part of the page shows to be outdated.
@@ -218,15 +220,19 @@ function focusHeading() {
   document.querySelector("h1")?.focus({ preventScroll: true });
 }
 
+// What was seen before is not true any more; it is kept only to notice when it comes back.
+const isGone = (one) => one.trouble?.code.startsWith("no_such");
+
 function content() {
   const data = dataNow();
+  for (const [name, one] of app.feeds) if (isGone(one)) data[name] = null;
   const title = () => html`<h1 tabindex="-1">${app.page.title(app.at)}</h1>`;
   for (const name of app.page.needs ?? Object.keys(data)) {
     if (data[name] !== null) continue;
     const { trouble } = app.feeds.get(name);
     return html`${title()}${trouble ? troubleBox(trouble) : html`<p class="loading" role="status">Loading…</p>`}`;
   }
-  const old = [...app.feeds.values()].filter((one) => one.trouble !== null && one.data !== null);
+  const old = [...app.feeds.values()].filter((one) => one.trouble !== null && one.data !== null && !isGone(one));
   return html`${old.map((one) => troubleBox(one.trouble))}${app.page.view(app.at, data, tools)}`;
 }
 
@@ -363,7 +369,7 @@ function onClick(event) {
 // browser knows the console under a name that it does not have.
 const { hosts } = document.documentElement.dataset;
 if (hosts && !hosts.split(" ").includes(window.location.host)) {
-  const message = `You reach this console as ${window.location.host}, so a proxy forwards to it, and it has no login: everybody who reaches the proxy can use it. Start it with --auth proxy or --auth token; or with --insecure, if that is what you want.`;
+  const message = `A proxy forwards ${window.location.host} to this console, which has no login: everybody who reaches the proxy can use it. Start it with --auth proxy or --auth token; or, if you want this, with --insecure.`;
   render(html`<main id="main">${troubleBox({ code: "forwarded", message })}</main>`, root);
 } else {
   document.addEventListener("keydown", onKey);

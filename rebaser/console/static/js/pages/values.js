@@ -65,11 +65,11 @@ export const page = {
         ${search(at, tools, { label: "Search values", hint: "Search ids, or a pattern: cart/*/price" })}
         ${chips(at, "state", FILTERS.map(([value, word]) => [value, word, values && { all: values.total, error: values.errors, stale: values.stale }[value]]), "Filter")}
       </div>
-      ${values === null ? tools.pending("values") : list(at, values)}${manage(at, head, tools)}`;
+      ${values === null ? tools.pending("values") : list(at, head, values)}${manage(at, head, tools)}`;
   },
 };
 
-function list(at, values) {
+function list(at, head, values) {
   const isSearch = !values.tree;
   return html`<section>
     <div class="section-head">${values.prefix ? crumbs(at, values.prefix) : summary(values)}
@@ -80,7 +80,7 @@ function list(at, values) {
       columns: COLUMNS(at),
       rows: values.rows,
       key: (row) => row.group ?? row.id,
-      empty: isSearch ? "No value matches." : "The change set has no values here.",
+      empty: isSearch ? "No value matches." : head.status === "deleted" ? "The change set was deleted." : "The change set has no values here.",
     })}
     <nav class="pager" aria-label="Pages">
       ${at.query.after ? html`<a class="button" rel="prev" href=${address(at.pathname, at.query, { after: "" })}>First page</a>` : null}
