@@ -34,7 +34,7 @@ BUGS = (
                 self.applied = decided.applied
                 if decided.skipped:
 """,
-        """                await self._answer_all(messages, decided.answers, sequence + 1)
+        """                await self._answer_all(messages, decided, sequence + 1)
                 sequence = await commits.append(commit, self._freshness)
                 self.applied = decided.applied
                 if decided.skipped:
