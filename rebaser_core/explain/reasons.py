@@ -12,6 +12,7 @@ from rebaser_core.explain.reason import WaitReason, age, times
 
 STUCK = 10.0  # seconds after which an owner that decides no requests is reported as stuck
 LONG_UPDATE = 60.0  # seconds after which a running update is reported as possibly hanging
+NO_VALUE_YET = 20.0  # seconds after which an update that has not computed a single value counts as long
 QUIET, UPDATE = "quiet", "update"
 NEWER = "unsupported_version"  # the error code of a message that only a newer release can read
 
@@ -165,7 +166,7 @@ def _update(server: ServerFacts, about: OwnerFacts) -> Iterator[WaitReason]:
         )
     elif about.update == "running":
         total = "it is being planned" if not about.total else f"{100 * about.done // about.total} % of {about.total:,}"
-        slow = about.update_seconds > LONG_UPDATE
+        slow = about.update_seconds > (LONG_UPDATE if about.done or not about.total else NO_VALUE_YET)
         yield WaitReason(
             "dvu_running",
             f"server {server.id} has been updating derived values for {age(about.update_seconds)}: {total}",

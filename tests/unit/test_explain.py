@@ -178,6 +178,17 @@ def test_an_owner_that_was_asked_to_decide_just_now_is_not_stuck() -> None:
     assert explain(owned(replace(QUEUED, queue=QueueFacts(9, 3600.0)), "deciding", idle=0.1))[0].code == "deciding"
 
 
+@pytest.mark.parametrize(
+    ("done", "total", "seconds", "hangs"),
+    [(0, 9, 21.0, True), (0, 9, 19.0, False), (1, 9, 59.0, False), (1, 9, 61.0, True), (0, 0, 59.0, False)],
+)
+def test_an_update_without_a_single_value_may_hang_in_a_function(
+    done: int, total: int, seconds: float, hangs: bool
+) -> None:
+    facts = owned(BEHIND, "active", update="running", done=done, total=total, update_seconds=seconds)
+    assert ("a function may be slow or hang" in explain(facts)[0].advice) == hangs
+
+
 def test_servers_that_are_too_old_to_say_explain_nothing_wrong() -> None:
     assert [one.code for one in explain(replace(QUEUED, servers=(ServerFacts("old"),)))] == ["working"]
 
