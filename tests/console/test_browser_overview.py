@@ -153,6 +153,16 @@ async def test_the_keys(running: Any, console: WebConsole) -> None:
         assert await page.evaluate("document.activeElement.tagName") == "H1", "the focus goes to the new page"
 
 
+async def test_escape_leaves_a_search_as_it_is(running: Any, console: WebConsole) -> None:
+    async with opened(running) as page:
+        await page.goto(f"{console.url}/change-sets?q=nothing-has-this-name")
+        await page.wait_for_selector("[data-search]")
+        await page.keyboard.press("/")
+        await page.keyboard.press("Escape")
+        assert await page.input_value("[data-search]") == "nothing-has-this-name"
+        assert await page.evaluate("document.activeElement === document.body")
+
+
 async def test_names_never_become_markup(running: Any, console: WebConsole, installation: LocalRebaser) -> None:
     """A program answers pings like a server, with markup in every text that a server may send."""
     texts = dict.fromkeys(("id", "version", "dvu", "durability", "trouble"), HOSTILE)

@@ -325,7 +325,11 @@ function onKey(event) {
     return;
   }
   if (event.target.matches("input, textarea, select")) {
-    if (event.key === "Escape") event.target.blur();
+    if (event.key === "Escape") {
+      // Otherwise, the browser would empty a search, and the table stay filtered by it.
+      event.preventDefault();
+      event.target.blur();
+    }
     return;
   }
   if (awaitsLetter) {
