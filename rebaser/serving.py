@@ -30,12 +30,19 @@ class _Process:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.server: Server | None = None
+        self.nats_problem = ""
+
+    def awaiting(self, reason: str) -> None:
+        """Note why NATS could not be reached; there has been no connection yet."""
+        self.nats_problem = reason
 
     def snapshot(self) -> Snapshot:
         if self.server is not None:
             return self.server.snapshot()
         settings = self.settings
-        return Snapshot(settings.server_id, "connecting", settings.ack_wait, settings.ping_interval)
+        return Snapshot(
+            settings.server_id, "connecting", settings.ack_wait, settings.ping_interval, nats_problem=self.nats_problem
+        )
 
     def census(self) -> Census:
         return Census() if self.server is None else self.server.census()
@@ -77,7 +84,8 @@ async def serve(
     process = _Process(settings)
     with watched_loop(settings.loop_blocked_after), short_collections():
         async with ops_port(settings.http, process):
-            await _serve(process, open_context(settings, jvm, engine, traced=traced), ready, warm)
+            opening = open_context(settings, jvm, engine, traced=traced, awaiting=process.awaiting)
+            await _serve(process, opening, ready, warm)
 
 
 async def _serve(

@@ -45,9 +45,9 @@ class Snapshot:
     - `stage`: `connecting` until there is a first connection to NATS, `starting` until tasks are pulled, `draining`
       from SIGTERM on.
     - `nats_away`: how long there has been no connection; 0 while there is one. `nats_problem`: why the last attempt to
-      connect again failed; empty if none has failed since the connection was lost. `nats_rtt`: the duration of the last
-      round trip. `nats_version`: the version of nats-server; empty before the first connection. `nats_calls`: the
-      number of JetStream API calls in flight.
+      connect failed; empty if none has failed since the start, or since the connection was lost. `nats_rtt`: the
+      duration of the last round trip. `nats_version`: the version of nats-server; empty before the first connection.
+      `nats_calls`: the number of JetStream API calls in flight.
     - `clock_ahead`: how far the clock of the server was ahead of the clock of NATS at the last check; negative if it
       was behind.
     - `progress_silent`: the time since the loop that sends progress acks last began a round.

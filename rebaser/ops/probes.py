@@ -87,12 +87,12 @@ def _stage(snapshot: Snapshot) -> Check:
 
 
 def _nats(snapshot: Snapshot) -> Check:
+    why = snapshot.nats_problem and f": {snapshot.nats_problem}"
     if snapshot.stage == "connecting":
-        return Check("nats", "there has been no connection yet", ready=False)
+        return Check("nats", f"there has been no connection yet{why}", ready=False)
     if not snapshot.nats_away:
         return Check("nats", "connected")
     ready = snapshot.nats_away <= AWAY_INTERVALS * snapshot.ping_interval
-    why = snapshot.nats_problem and f": {snapshot.nats_problem}"
     return Check("nats", f"no connection for {snapshot.nats_away:.1f} s{why}", ready=ready)
 
 

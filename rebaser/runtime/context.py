@@ -77,11 +77,12 @@ async def open_context(
     engine: AbstractAsyncContextManager[Any] | None = None,
     *,
     traced: bool = True,
+    awaiting: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[Context]:
     """Connect to NATS, create missing streams, and start Spark in the background. Yield the shared parts.
 
     `jvm` is the embedded Spark, if it has already been started. `engine` is an engine to use instead of Spark. If
-    `traced` is false, no traces are recorded.
+    `traced` is false, no traces are recorded. `awaiting` is called with the reason each time NATS could not be reached.
 
     Raise `ConfigError` if the settings are wrong, and the errors of `Connection.connect` and `StreamWatch.ensure`.
     """
@@ -89,7 +90,7 @@ async def open_context(
     subjects = Subjects(settings.prefix)
     async with AsyncExitStack() as stack:
         deadline = anyio.current_time() + settings.wait_for_nats
-        connection = await _connect(stack, settings, deadline)
+        connection = await _connect(stack, settings, deadline, awaiting)
         js = MeasuredJetStream(connection)
         stream_watch = StreamWatch(js, subjects, settings.topology(), create=settings.create_streams)
         await _ensure_streams(stream_watch, deadline)
@@ -139,7 +140,9 @@ def _spark(settings: Settings, blobs: BlobStore, jvm: Jvm | None) -> Engine:
     )
 
 
-async def _connect(stack: AsyncExitStack, settings: Settings, deadline: float) -> Connection:
+async def _connect(
+    stack: AsyncExitStack, settings: Settings, deadline: float, awaiting: Callable[[str], None]
+) -> Connection:
     """Connect to NATS. While NATS cannot be reached, retry until `deadline`. If NATS refuses the connection, raise the
     error at once."""
     backoff = Backoff(RETRY_NATS, RETRY_NATS_MAX)
@@ -156,6 +159,7 @@ async def _connect(stack: AsyncExitStack, settings: Settings, deadline: float) -
         except NotConnectedError as error:
             if type(error) is not NotConnectedError or anyio.current_time() >= deadline:
                 raise
+            awaiting(error.message)
             log.warning("nats_awaited", reason=error.message, seconds=round(deadline - anyio.current_time(), 1))
         await anyio.sleep(backoff.next_delay())
 

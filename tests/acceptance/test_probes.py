@@ -27,6 +27,7 @@ async def test_probes_tell_nats_that_is_missing_away_and_back(tmp_path: Path, un
         assert (await ask(port, "/livez")).status == 200
         answer = await ask(port, "/readyz")
         assert (answer.status, answer.body.split(":")[0]) == (503, "stage")
+        assert "nats: there has been no connection yet: no connection to NATS at" in answer.body
         async with embedded_nats(tmp_path / "nats", unused_port) as nats:
             await server.wait_for("server_ready")
             assert (await ask(port, "/readyz")).status == 200
