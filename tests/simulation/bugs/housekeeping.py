@@ -114,7 +114,7 @@ BUGS = (
     bug(
         "the store is listed after the messages were read",
         "garbage",
-        14,
+        23,
         FINDING,
         """    stored = await tables.stored()
 """,
