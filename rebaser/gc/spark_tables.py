@@ -27,7 +27,7 @@ T = TypeVar("T")
 Frame: TypeAlias = Any
 
 START_TIMEOUT = 120.0  # seconds that an embedded Spark may take to start
-TIMEOUT = 3600.0  # seconds that one table may take
+TIMEOUT = 7200.0  # seconds that one table may take; its readers have low priority, and rest for up to `MAX_RESTED` s
 NICENESS = 5  # on a busy machine, a process of normal priority gets about three times as much processor time
 
 

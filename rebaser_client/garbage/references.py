@@ -109,11 +109,16 @@ class ReferenceReader:
     async def _messages(
         self, stream: str, pattern: str, first: int, until: int | None, *, headers_only: bool
     ) -> AsyncIterator[Message]:
-        """Yield the messages from sequence `first` to `until`, or to the last message if `until` is None."""
+        """Yield the messages from sequence `first` to `until`, or to the last message if `until` is None.
+
+        Messages that are added while this reads are read without a rest. Otherwise, a log that grows faster than it is
+        read with rests would have no end.
+        """
         start = await self._js.next(stream, pattern, first)
         if start is None:
             return
         read = start.sequence - 1
+        older: int | None = None  # the number of unread messages that were there when the first one was read
         async with OrderedConsumer(
             self._js, stream, pattern, start=start.sequence, headers_only=headers_only
         ) as consumer:
@@ -126,8 +131,10 @@ class ReferenceReader:
                     read = message.stream_sequence
                     if until is not None and read > until:
                         return
+                    older = message.pending if older is None else older - 1
                     yield message
-                    await self._pace.rest()
+                    if older >= 0:
+                        await self._pace.rest()
                 if (not messages or not messages[-1].pending) and not consumer.pending:
                     following = await self._js.next(stream, pattern, read + 1)
                     if following is None or (until is not None and following.sequence > until):

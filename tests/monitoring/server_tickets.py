@@ -37,7 +37,8 @@ and on (job) {READY}""",
     Alert(
         "ServerRestarts",
         "ticket",
-        "max by (job, instance) (changes(process_start_time_seconds[15m])) > 2",
+        """max by (job, instance) (changes(process_start_time_seconds[15m])) > 2
+and on (job, instance) present_over_time(rebaser_ready[15m])""",
         "{instance} restarts again and again",
         "A server started at least three times in 15 minutes. A request or a function may make it crash, or it "
         "may lack memory.",
@@ -172,7 +173,8 @@ unless on (job, instance) {event("loop_blocked", by="job, instance")} > 0""",
     Alert(
         "FilesExhausted",
         "ticket",
-        "max by (job, instance) (process_open_fds / process_max_fds) > 0.8",
+        """max by (job, instance) (process_open_fds / process_max_fds) > 0.8
+and on (job, instance) rebaser_ready >= 0""",
         "{instance} will soon be unable to open files and connections",
         "The process has over 80 % of the open files that it may have; connections count as files. Beyond the limit, "
         "owners fail with `Too many open files`, and probes and scrapes get no answer.",

@@ -115,3 +115,18 @@ def test_consumers_that_are_silent_again_and_again_fire_an_alert(tmp_path: Path)
     alert = BY_NAME["ConsumersDeleted"]
     silent = fault("rebaser_consumer_resets_total", f"1+1x{STEPS - BEGINS}", why="silent", instance=A)
     run(tmp_path, checked([silent], (FAULT_AT + alert.hold + 60, alert.name, {"job": JOB})))
+
+
+@needs_promtool
+def test_processes_of_other_programs_fire_nothing(tmp_path: Path) -> None:
+    test = checked([], *((at, None, {}) for at in range(FAULT_AT, STEP * STEPS, 60)))
+    rest = STEPS - BEGINS
+    other = {
+        "process_open_fds": f"990x{STEPS}",
+        "process_max_fds": f"1000x{STEPS}",
+        "process_start_time_seconds": f"0x{BEGINS} {FAULT_AT}x1 {FAULT_AT + 30}x1 {FAULT_AT + 60}x{rest}",
+    }
+    test["input_series"] += [
+        {"series": f'{name}{{job="other", instance="o:80"}}', "values": values} for name, values in other.items()
+    ]
+    run(tmp_path, test)

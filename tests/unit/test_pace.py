@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser_client.garbage.pace import MAX_REST, REST, TURN, Pace
+from rebaser_client.garbage.pace import MAX_REST, MAX_RESTED, REST, TURN, Pace
 
 pytestmark = pytest.mark.anyio
 
@@ -71,3 +71,12 @@ async def test_a_rest_is_bounded() -> None:
     machine.now += 60.0
     await pace.rest()
     assert machine.rests == [MAX_REST]
+
+
+async def test_after_a_bound_of_rests_it_only_works() -> None:
+    machine = Machine()
+    pace = machine.pace()
+    for _ in range(int(2 * MAX_RESTED / MAX_REST)):
+        machine.now += MAX_REST
+        await pace.rest()
+    assert sum(machine.rests) == pytest.approx(MAX_RESTED, abs=2 * MAX_REST)
