@@ -38,6 +38,7 @@ SERVING = (  # what `rebaser serve` imports beyond those
 )
 LEFT_OUT = ("spark", "blocking", "rebaser.cli.demo")  # parts of names: with threads of their own, or seldom used
 REQUEST_BYTES = 1 << 20
+OUTSIDE = dict(os.environ)  # as this process was given it, before tests and imports change it
 
 
 def received(answers: socket.socket) -> int:
@@ -92,6 +93,7 @@ class Commands:
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
+        self._starting = threading.Lock()
 
     def start(self, arguments: Sequence[str], environment: Mapping[str, str], stdin: bytes = b"") -> Command:
         """Start `rebaser` with the arguments. `environment` is its whole environment."""
@@ -126,26 +128,33 @@ class Commands:
             try:
                 socket.send_fds(connection, [request], [theirs.fileno(), *pipes])
             except OSError:
-                connection.close()
-                self._socket = None  # the next command starts another server
                 ours.close()
+                with self._starting:
+                    if self._socket is connection:
+                        connection.close()
+                        self._socket = None  # the next command starts another server
                 raise
         return ours
 
     def _connected(self) -> socket.socket:
-        if self._socket is None:
-            self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with theirs:
-                outside = {name: value for name, value in os.environ.items() if not name.startswith("REBASER_")}
-                server = subprocess.Popen(
-                    [sys.executable, "-m", "tests.support.command_server", str(theirs.fileno())],
-                    cwd=ROOT,
-                    env=outside | {"OPENBLAS_NUM_THREADS": "1"},  # a process with threads should not fork
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                )
-            atexit.register(_end, self._socket, server)
-        return self._socket
+        with self._starting:
+            if self._socket is None:
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                with theirs:
+                    atexit.register(_end, ours, _started(theirs))
+                self._socket = ours
+            return self._socket
+
+
+def _started(connection: socket.socket) -> subprocess.Popen[bytes]:
+    outside = {name: value for name, value in OUTSIDE.items() if not name.startswith("REBASER_")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.support.command_server", str(connection.fileno())],
+        cwd=ROOT,
+        env=outside | {"OPENBLAS_NUM_THREADS": "1"},  # a process with threads should not fork
+        pass_fds=[connection.fileno()],
+        stdin=subprocess.DEVNULL,
+    )
 
 
 def _end(connection: socket.socket, server: subprocess.Popen[bytes]) -> None:
@@ -225,8 +234,9 @@ class Server:
             other.close()
         for fd in fds:
             os.close(fd)
+        imported = {name: value for name, value in os.environ.items() if name not in OUTSIDE}  # what imports have set
         os.environ.clear()
-        os.environ.update(asked["environment"])
+        os.environ.update(imported | asked["environment"])
         for folder in reversed(os.environ.get("PYTHONPATH", "").split(os.pathsep)):  # of plug-ins, for example
             if folder and folder not in sys.path:
                 sys.path.insert(1, folder)
@@ -234,11 +244,13 @@ class Server:
 
     def _reap(self) -> None:
         while self._running:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if not pid:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None:
                 break
-            with self._running.pop(pid) as answers, contextlib.suppress(OSError):
-                answers.send(os.waitstatus_to_exitcode(status).to_bytes(8, "big", signed=True))
+            code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+            with self._running.pop(ended.si_pid) as answers, contextlib.suppress(OSError):
+                answers.send(code.to_bytes(8, "big", signed=True))
+            os.waitpid(ended.si_pid, 0)  # only now, so that nobody sends a signal to another process with this id
 
 
 def load() -> None:

@@ -1,5 +1,6 @@
 """A process that the server of commands has forked, for tests that watch it and send it signals."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -77,18 +78,27 @@ class Forked(Process):
 
     def send_signal(self, signal: signal.Signals) -> None:
         if self.returncode is None:
-            os.kill(self._pid, signal)
+            self._send(signal)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
+        """End the process, also if the server of commands is gone, which would tell the exit code."""
+        if self._code is None:
+            self._send(signal.SIGKILL)
+
+    def _send(self, signal: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal)
 
     async def aclose(self) -> None:
         """Wait for the end of the process, or end it if that is cancelled."""
         try:
             await self.wait()
+        except AssertionError:  # nobody will tell when it ends
+            self.kill()
+            raise
         except BaseException:
             self.kill()
             with anyio.CancelScope(shield=True):
