@@ -340,7 +340,7 @@ class Server:
             return
         waiting = info.num_pending + len(self._held)
         if not waiting and info.num_waiting:
-            return  # a server is pulling and got no task, so none waits; looking at all owners would be in vain
+            return  # a server is pulling and has received no task, so no task waits
         holders = [owner for owner in self._owners.values() if owner.lifecycle.holds_slot]
         leaving = crowd.yielding(holders, context.now(), context.settings.turn)
         for owner in leaving[:waiting]:
@@ -360,8 +360,8 @@ class Server:
     async def _shut_down(self, owners: TaskGroup) -> None:
         """Settle commits in flight, and return every task to NATS. Stop waiting when `shutdown_grace` is over."""
         context = self._context
-        # The owners are shielded already. If their group were not, anyio would look for tasks to cancel in all owners,
-        # in each iteration of the event loop.
+        # The owners are shielded already. If the task group's scope were not shielded, too, anyio would search all
+        # owners for tasks to cancel in each iteration of the event loop.
         owners.cancel_scope.shield = True
         log.info("shutting_down", owned=len(self._owners))
         self._stopping = True
@@ -383,7 +383,7 @@ class Server:
         owners.cancel_scope.cancel()
 
     async def _end_owners(self) -> None:
-        # A list of the owners themselves would keep those that have ended in memory, and free thousands at once.
+        # A list of the owners would keep ended owners alive, and then free thousands of them at once.
         for number, key in enumerate(list(self._owners), 1):
             if key in self._owners:
                 self._owners[key].stop(Reason.SHUTDOWN)

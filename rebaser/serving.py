@@ -49,8 +49,10 @@ class _Process:
 
 
 def _raise_file_limit() -> None:
-    """Allow this process as many open files as it may have. Many systems set a low limit for programs that wait with
-    `select`, which the server does not use."""
+    """Raise this process's limit of open files to its hard limit, at most `MAX_FILES`.
+
+    Many systems set a low limit for programs that use `select`; the server does not.
+    """
     try:
         import resource  # noqa: PLC0415 - Windows does not have it
 

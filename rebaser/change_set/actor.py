@@ -20,8 +20,10 @@ class Actor:
     """A base class that holds the `lifecycle` and the timer of one owner. The subclass performs the effects.
 
     `changed` is called with True when the owner takes one of the server's slots, and with False when it frees the slot.
-    While `run` runs, effects start their tasks in `group`. A server may have ten thousand owners. So an owner has no
-    queue that is empty nearly all the time, and slots: an object with more than 30 attributes is larger without them.
+    While `run` runs, effects start their tasks in `group`.
+
+    Since a server may have ten thousand owners, an owner is kept small: it has no queue that would usually be empty,
+    and it has `__slots__`, because an object with more than 30 attributes takes more memory without them.
     """
 
     __slots__ = (

@@ -206,7 +206,7 @@ class Owner(Actor):
         try:
             with self.cancelled_with_work():
                 commits = self._commits = await open_log(context, key)
-                self.log = commits.logger  # so that there is one for each owner, not two
+                self.log = commits.logger  # share the log's logger instead of keeping a second one
                 # Read the end of the request stream after the log. Otherwise, a request that another owner decided in
                 # between could seem to be beyond that end, as if the stream had been restored from a backup.
                 stream = await context.requests_info.read()

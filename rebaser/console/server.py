@@ -101,7 +101,7 @@ async def console(
         group.start_soon(_serve, server, listener)
         log.info("console_listening", host=host, port=port, actions=options.actions)
         if options.is_local and (names := other_names(options.hosts)):
-            log.warning("console_without_login", hosts=names)  # a name of another machine is that of a proxy
+            log.warning("console_without_login", hosts=names)  # a name that is not a loopback name suggests a proxy
         try:
             yield
         finally:

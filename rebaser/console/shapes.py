@@ -65,7 +65,7 @@ def stream_object(stream: StreamStatus) -> dict[str, Any]:
 
 
 def update_object(update: UpdateInfo) -> dict[str, Any]:
-    """Return what an update that runs is doing. What no server of ours says is left out."""
+    """Return what an update that runs is doing. Anything that a Rebaser server would not report is left out."""
     stage = update.stage if update.stage in STAGES else None
     plan = update.plan if update.plan in PLANS else None
     done, total, wave = (one if type(one) is int else None for one in (update.done, update.total, update.wave))
@@ -119,8 +119,8 @@ def branch_object(info: BranchInfo) -> dict[str, Any]:
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False)
-# Characters that change the order in which others are shown, or that take no room. As escapes of JSON, they mean the
-# same, and no value looks like another one. Joiners stay: scripts and pictures need them.
+# Characters that reorder others, or are invisible. They are shown as JSON escapes, which have the same meaning, so that
+# no value looks like another. Joiners are not escaped, because some scripts and emoji need them.
 _UNSEEN = re.compile("[\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 
@@ -129,7 +129,7 @@ def json_text(value: object) -> str:
 
 
 def seen_text(text: str) -> str:
-    """Return the text of a JSON, with escapes for what nobody would see."""
+    """Return JSON text in which invisible characters are replaced by escapes."""
     return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

@@ -41,9 +41,9 @@ class LiveStream:
     def refusal(self, viewer: Viewer) -> str:
         """Return why `viewer` cannot open one more stream; empty if they can."""
         if viewer.name and self._open[viewer.name] >= MAX_OWN:
-            return f"you have {MAX_OWN} live pages open: close some of them; this page then goes on by itself"
+            return f"you have {MAX_OWN} live pages open: close some of them; this page then becomes live by itself"
         if self._open.total() >= MAX_STREAMS:
-            return "too many live pages are open; this page goes on by itself as soon as others are closed"
+            return "too many live pages are open; this page becomes live by itself as soon as others are closed"
         return ""
 
     @contextmanager

@@ -317,7 +317,7 @@ def _structures(folder: Path) -> Path:
 
 
 def _environment(gateway_info: Path, token: str) -> dict[str, str]:
-    """Return the environment of the JVM and its workers. The token is part of the environment, because a command-line
+    """Return the environment of the JVM and its workers. The token is passed in the environment, because a command-line
     argument would be visible to all users of the machine."""
     inherited = {
         name: value

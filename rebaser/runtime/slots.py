@@ -61,7 +61,7 @@ def _cgroup_limits(root: Path) -> Iterator[int]:
         else:
             continue
         # A process is also subject to the limits of all parents of its group. In a container, `path` may be a path of
-        # the host that does not exist in the container. In that case, the limit of the container is at the base.
+        # the host that does not exist in the container. In that case, the directory `base` has the container's limit.
         group = base / path.strip("/")
         while True:
             limit = _read_limit(group / name)

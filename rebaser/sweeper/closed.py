@@ -38,9 +38,8 @@ class ClosedChangeSets:
         self._js = js
         self._subjects = subjects
         self._closed_for = closed_for
-        self._asked: dict[
-            str, tuple[int, float]
-        ] = {}  # by name: the newest commit at the last request, and the time of that request
+        # By name of the change set: its newest commit when its deletion was last requested, and when that was.
+        self._asked: dict[str, tuple[int, float]] = {}
 
     async def delete(self, closed: Mapping[str, ClosedSince], now_ns: int) -> int:
         """Request the deletion of each of `closed` that is old enough at `now_ns` (Unix ns); return their number.

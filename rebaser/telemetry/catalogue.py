@@ -160,7 +160,7 @@ BLOB_SECONDS = Histogram(
 BLOB_BYTES = Counter("blob_bytes_total", "Size of the blobs that were written or read.", op=("put", "get"))
 BLOB_ERRORS = Counter(
     "blob_errors_total",
-    "Operations on the blob store that failed; a missing blob is no failure.",
+    "Failed operations on the blob store; a missing blob does not count.",
     op=("put", "get", "has"),
 )
 BLOBS_MISSING = Counter(

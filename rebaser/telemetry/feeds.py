@@ -111,8 +111,8 @@ def requests_answered(messages: Sequence[Message]) -> int:
 
 
 def requests_traced(traced: Sequence[tuple[int, str]], now: int) -> None:
-    """Record the traces of requests that were answered at `now`. `traced` has the time at which each of them was stored
-    (Unix ns), and the id of its trace."""
+    """Record the traces of requests that were answered at `now`. `traced` holds, for each request, when it was stored
+    (Unix ns) and its trace id."""
     for stored, trace_id in traced:
         _ANSWERED.add_exemplar(now - stored, trace_id, now)
 

@@ -78,7 +78,8 @@ COUNTED: dict[str, tuple[Counter, Callable[[Fields], str | None]]] = {
     "ordered_reset": (CONSUMER_RESETS, _reset),
     "spark_ready": (SPARK_SESSIONS, _session),
 }
-READERS_OF_LOGS = ("load_failed", "dvu_failed")  # if they miss a blob, something that is stored refers to it
+# If one of these events reports that a blob is missing, a stored message refers to that blob.
+READERS_OF_LOGS = ("load_failed", "dvu_failed")
 _NOTHING: tuple[None, Callable[[Fields], None]] = (None, lambda _: None)
 _lock = threading.Lock()  # needed because other threads log too
 

@@ -33,7 +33,7 @@ Chosen = Sequence[tuple[int, TraceContext | None]]
 
 
 class PerSecond:
-    """Allows `limit` traces in each second, and counts the others in the metric."""
+    """Allows at most `limit` traces per second, and counts the refused ones in a metric."""
 
     def __init__(self, limit: float, why: str) -> None:
         self._limit = limit
@@ -75,8 +75,8 @@ class SpanMaker:
     def chosen(self, messages: Sequence[Message], count: int) -> Chosen:
         """Return which of the first `count` requests to record.
 
-        If a request belongs to a trace, its sender has made the decision. Above the maximum of this second, no request
-        is recorded.
+        If a request belongs to a trace, its sender has made the decision. Once this second's maximum is reached, no
+        further request is recorded.
         """
         found: list[tuple[int, TraceContext | None]] = []
         ratio = self._ratio

@@ -82,7 +82,7 @@ class ChangeSetSpans:
     ) -> list[tuple[int, str]]:
         """Record the spans of a batch whose answers have been sent. `messages` and `decided` are those given to
         `decided`, and `commit` is the log sequence of the commit with its decisions. `append` is the newest append to
-        the log. Return the time at which each recorded request was stored (Unix ns), and the id of its trace."""
+        the log. Return, for each recorded request, when it was stored (Unix ns) and its trace id."""
         batch, self.batch = self.batch, None
         if batch is None:
             batch = _Batch(self, messages, decided, ())

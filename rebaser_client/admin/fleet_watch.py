@@ -41,7 +41,7 @@ class FleetWatch:
         self._workspace = workspace
         self._state = FleetState()
         self._heads = HeadReader(js, subjects, workspace)
-        self._looking = anyio.Lock()  # otherwise, two calls at once would count the same commits twice
+        self._looking = anyio.Lock()  # without it, two concurrent calls would count the same commits twice
         self._looked: float | None = None
         self._answered: frozenset[str] = frozenset()  # the ids of the servers that answered the last look
         self._requests: StreamInfo | None = None

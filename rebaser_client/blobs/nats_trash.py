@@ -3,7 +3,7 @@
 Invariants: a description is replaced only if it is still the newest description of the blob, so a blob that is stored
 again meanwhile is kept. Chunks are removed only after the description that refers to them has been replaced.
 
-Garbage collection is background work, so it leaves NATS to other clients most of the time: NATS sends descriptions at a
+Garbage collection is background work, so it must not slow down other clients of NATS: NATS sends descriptions at a
 limited rate, and this class moves or erases one blob at a time.
 """
 

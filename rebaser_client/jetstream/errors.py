@@ -26,8 +26,8 @@ TRY_AGAIN = 10164  # the expected sequence cannot be checked at the moment
 
 # What to do about an error that a retry does not resolve.
 _ADVICE = {
-    MAX_CONSUMERS: "; raise max_consumers of the stream or of the account, or delete consumers that nobody uses, which "
-    "`nats consumer report` lists",
+    MAX_CONSUMERS: "; raise max_consumers of the stream or of the account, or delete unused consumers "
+    "(`nats consumer report` lists all)",
 }
 _SUBJECT_FULL = "maximum messages per subject exceeded"
 

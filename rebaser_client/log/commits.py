@@ -78,7 +78,7 @@ class CommitReader:
             if isinstance(at, int):
                 await self._check_reached(key, at)
             last = await self._js.last(stream, subject)
-            # The last message may have been appended meanwhile, after the position.
+            # `last` may have been appended since the search above, so it may be after the position.
             return last if last is None or not _is_after(last, at) else await self.newest_message(key, at)
         previous = await self._previous(key, following)
         if previous == 0:

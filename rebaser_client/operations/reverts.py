@@ -52,8 +52,8 @@ class RevertOperations(ReadOperations):
 
         By default, `last` is `first`. The edited values get the definitions that they had before `first`. If `request`
         is given, only the edits that this request made in the commit `first` are reversed. A revert is an edit like any
-        other, and can itself be reverted. Commits without edits of their own are left out, such as that of a rebase:
-        what it took over from the target stays.
+        other, and can itself be reverted. Commits without edits of their own, such as a rebase, are skipped, so changes
+        taken over from the target remain.
 
         If `change_set` is a branch, `of` may be its target. Then `first` and `last` are commits of the target, up to
         the base of the branch, and their edits are reversed in the branch. To correct the target, which may be

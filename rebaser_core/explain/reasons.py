@@ -268,7 +268,7 @@ def _quiet(facts: ChangeSetFacts) -> WaitReason:
     )
 
 
-# The order is that of the result: a cause comes before its consequences.
+# Reasons are reported in the order of these rules: a cause comes before its consequences.
 RULES: tuple[Callable[[ChangeSetFacts], Iterator[WaitReason]], ...] = (
     _log_readable,
     _servers,

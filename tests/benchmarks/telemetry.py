@@ -256,7 +256,7 @@ def summary(
         each = cheap(rows[way])
         if way != ON:
             return each
-        # At the most throughput that is possible, the limit per second may allow fewer recorded requests.
+        # At the highest possible throughput, the limit per second may allow fewer recorded requests.
         busy = min(per_second * recorded(rows) / 1e6, 0.9)
         return min(each + share * recorded(rows), each / (1.0 - busy))
 

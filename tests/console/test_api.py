@@ -96,7 +96,7 @@ async def test_one_viewer_leaves_room_for_others(installation: LocalRebaser, mon
             reply = await console.ask("/api/v1/live?of=/overview", headers={"x-user": "ada"})
             message = reply.json()["error"]["message"]
             assert "you have 2 live pages open" in message
-            assert "goes on by itself" in message, "a page tries again, so to load it again would not help"
+            assert "becomes live by itself" in message, "a page tries again, so to load it again would not help"
         with anyio.fail_after(60):
             while not await opened("ada"):  # noqa: ASYNC110 - only a try tells that the console noticed the end of a stream
                 await anyio.sleep(0.02)

@@ -258,8 +258,8 @@ unless on (job) {ALL_UNREADY}""",
         ),
         (
             (
-                "Find out what deletes blobs: an expiry rule of the bucket, another installation that uses the "
-                "same store, or a restored backup that is older than the logs. Or a server was started with another "
+                "Find out why blobs are missing: an expiry rule of the bucket, another installation that uses the "
+                "same store, a restored backup that is older than the logs, or a server that was started with another "
                 "`REBASER_BLOBS`."
             ),
             "Restore the blobs from a backup; if there is none, [repair the log](operating.md#repairing-a-log).",

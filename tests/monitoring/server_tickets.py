@@ -183,8 +183,8 @@ and on (job, instance) rebaser_ready >= 0""",
             "`ls -l /proc/PID/fd` on its machine lists the files and connections.",
         ),
         (
-            "Raise the hard limit (`ulimit -Hn`, `LimitNOFILE`, or that of the container runtime), and restart it.",
-            "If most of them are connections to its HTTP port, find out which program does not close them.",
+            "Raise the hard limit (`ulimit -Hn`, `LimitNOFILE`, or the container runtime's), and restart the server.",
+            "If most open files are connections to the server's HTTP port, find out which program does not close them.",
         ),
     ),
     Alert(

@@ -3,11 +3,11 @@
 Most tests of the command line look at what a command prints, and most tests of servers at what they do once they run.
 Most of the processor time of `python -m rebaser` goes into imports, also of that of a server until it is ready, so
 `Commands` starts a process that imports modules once. Each command is a process of its own, with its own arguments,
-environment, pipes and exit code. It differs from a real one in what is loaded, and in what is read at the start of an
-interpreter and of `rebaser`: all commands that one process forks have the same hash seed, and variables such as
-PYTHONHASHSEED and REBASER_TEST_THRESHOLDS have no effect. What happens at a start is tested with real processes
-(`tests.support.commands.command`), and `tests.support.import_alone` imports the module of each command without those of
-others.
+environment, pipes and exit code. Unlike a real process, it has modules loaded already, and has not read what an
+interpreter and `rebaser` read when they start: all commands that one process forks have the same hash seed, and
+variables such as PYTHONHASHSEED and REBASER_TEST_THRESHOLDS have no effect. What happens at a start is tested with real
+processes (`tests.support.commands.command`), and `tests.support.import_alone` imports the module of each command
+without those of others.
 """
 
 import atexit
@@ -226,7 +226,7 @@ class Server:
         signal.signal(signal.SIGINT, self._sigint)
         for number, fd in enumerate(fds[1:]):
             os.dup2(fd, number)
-        # The streams of the server remember whether its own files could be sought.
+        # The streams of the server have cached whether the server's own files are seekable.
         sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
         sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
         self._connection.close()

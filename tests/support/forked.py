@@ -110,7 +110,7 @@ class Forked(Process):
 
 
 async def fork(module: str, *arguments: str, environment: dict[str, str]) -> Forked:
-    """Start `python -m module` with the arguments in a process that has the modules of `rebaser` already."""
+    """Start `python -m module` with the arguments in a process in which `rebaser` is already imported."""
     return await to_thread.run_sync(_fork, module, arguments, environment)
 
 

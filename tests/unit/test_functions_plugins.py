@@ -256,7 +256,7 @@ def test_what_ends_its_process_fails_its_own_value_only(install: Install, form: 
     among = computed(known, ["exit", *harmless, "signal", "group", "exit"], "f", isolate=True)
     assert among.values.tolist()[1:-3] == expected.values.tolist()
     ended = "function 'f' ended its process: "
-    killed = "signal SIGKILL, with which systems end processes that exceed a limit of memory"
+    killed = "signal SIGKILL, which the system sends when a process exceeds a memory limit"
     how = ["exit code 3", "signal SIGUSR1", killed, "exit code 3"]
     own = [(CRASHED, ended + one) for one in how]
     assert among.faults == [own[0], *expected.faults, *own[1:]]

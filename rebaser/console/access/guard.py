@@ -2,11 +2,11 @@
 
 Invariants: only requests that name an accepted host are answered. Without a login, requests that a proxy forwarded are
 refused, unless the user said that this is intended: a proxy on this machine would open the console to everybody who
-reaches the proxy. Unless `options.access` accepts the viewer, only
-the paths that `is_open` accepts are served, and these reveal nothing about the installation. The API rejects requests
-from pages of other sites. A request that changes something is accepted only if the console allows actions and a page of
-the console sent the request. Every response carries the headers below, so that a browser runs only the console's own
-scripts, and other sites can neither embed nor read a response.
+reaches the proxy. Unless `options.access` accepts the viewer, only the paths that `is_open` accepts are served, and
+these reveal nothing about the installation. The API rejects requests from pages of other sites. A request that changes
+something is accepted only if the console allows actions and a page of the console sent the request. Every response
+carries the headers below, so that a browser runs only the console's own scripts, and other sites can neither embed nor
+read a response.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -40,7 +40,7 @@ HEADERS = {
     "x-frame-options": "DENY",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
-# What a proxy adds. A proxy that adds none of them often still speaks HTTP/1.0, which no browser does.
+# Headers that proxies add. A proxy that adds none of them often uses HTTP/1.0, which no browser does.
 FORWARDED = {"forwarded", "via", "x-real-ip"} | {f"x-forwarded-{what}" for what in ("for", "host", "proto", "server")}
 ACTION_HEADER = "x-rebaser-action"
 OTHER_SITES = ("cross-site", "same-site")  # a page there cannot read an answer, but it could make the console work

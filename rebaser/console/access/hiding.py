@@ -45,17 +45,17 @@ def kind_of(value: object) -> str:
 
 
 def told(text: str) -> str:
-    """Return a text that may quote values, or only that there is one."""
+    """Return `text`, which may quote values. If values are hidden, replace a text that is not empty by `(hidden)`."""
     return text if not text or values_shown() else "(hidden)"
 
 
 def size_told(size: int) -> int:
-    """Return the number of bytes of what contains values; if they are hidden, rounded up to 1 KiB."""
+    """Return `size`, the number of bytes of data that contains values. If values are hidden, round it up to 1 KiB."""
     return size if values_shown() else -(-size // 1024) * 1024
 
 
 def told_start(text: str) -> str:
-    """Return a text of ours that may quote another one behind a colon, or only what stands before."""
+    """Return `text`. If values are hidden, hide what follows the first colon, because it may quote a value."""
     start, colon, rest = text.partition(": ")
     return text if not colon or values_shown() else f"{start}: {told(rest)}"
 

@@ -49,7 +49,7 @@ class ConsoleOptions:
 
     @property
     def is_local(self) -> bool:
-        """Whether the console is meant for this machine only: everybody whose request arrives may use it."""
+        """Whether the console is meant only for this machine: it has no login, and `--insecure` was not given."""
         return self.access.kind == "none" and not self.insecure
 
 
@@ -85,6 +85,6 @@ def accepted_hosts(host: str, port: int, names: Collection[str]) -> frozenset[st
 
 
 def other_names(hosts: Collection[str]) -> list[str]:
-    """Return those of the accepted values of `Host` that are no loopback names."""
+    """Return the accepted `Host` values that are not loopback names."""
     names = {host: urlsplit(f"//{host}").hostname or "" for host in hosts}
     return sorted(host for host, name in names.items() if not is_loopback(name))

@@ -24,8 +24,8 @@ log = structlog.get_logger(__name__)
 
 STEP = 1.25  # seconds from one look to the next, at least
 LONGEST_STEP = 5.0  # seconds, at most
-# What a look and the pages made of it cost: about 20 µs of processor time for each change set that does something, and
-# 1 µs for each other one. These bounds keep that near 1 % of a core.
+# One look, and the pages made from it, cost about 20 µs of processor time per busy change set and 1 µs per idle one.
+# These bounds keep that near 1 % of a core.
 STEP_PER_ACTIVE, STEP_PER_CHANGE_SET = 0.0025, 0.0001  # seconds
 SAMPLED_EVERY = 2.0  # seconds
 IDLE = 60.0  # seconds without a viewer until the watch ends

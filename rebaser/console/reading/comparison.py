@@ -46,7 +46,8 @@ async def compare(one: BrowsedState, two: BrowsedState) -> Comparison:
 
 
 def _step(one: BrowsedState, two: BrowsedState, *, found: Comparison, after: str) -> str | None:
-    """Add what differs among the next ids after `after`; return the last of them, or None if there are no more."""
+    """Compare the next ids after `after`, and add the differences to `found`. Return the last id that was compared, or
+    None if no ids remain."""
     ids = [_next(state.ids, after) for state in (one, two)]
     end = min((part[-1] for part in ids if len(part) == STEP), default=None)
     for id_ in sorted({id_ for part in ids for id_ in part if end is None or id_ <= end}):

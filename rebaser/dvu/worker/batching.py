@@ -55,7 +55,7 @@ def compute(state: BatchState, nodes: Any, functions: Sequence[Function | None])
 
 
 def _compute_template(state: BatchState, nodes: Any, number: int, functions: Sequence[Function | None]) -> None:
-    """Compute those of `nodes` that are dirty or have a changed input. All of them have the template `number`."""
+    """Compute those of `nodes` that are dirty or have a changed input. All nodes share template number `number`."""
     template, function = state.packet.templates[number], functions[number]
     arity, limits = template.arity, thresholds.now
     if function is None or function.vector is None or not 0 < arity <= limits.group_max_inputs:

@@ -97,8 +97,8 @@ class ChildProcess:
         _, status = os.waitpid(self._pid, 0)
         self._pid = 0
         code = os.waitstatus_to_exitcode(status)
-        if code == -signal.SIGKILL:  # functions rarely kill themselves in this way; the kernel does
-            return "signal SIGKILL, with which systems end processes that exceed a limit of memory"
+        if code == -signal.SIGKILL:  # most likely the kernel, because memory ran out
+            return "signal SIGKILL, which the system sends when a process exceeds a memory limit"
         return f"exit code {code}" if code >= 0 else f"signal {_signal(-code)}"
 
 

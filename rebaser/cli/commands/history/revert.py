@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 _RANGE = re.compile(r"([0-9]{1,18})(?:\.\.([0-9]{1,18}))?")
 NOTHING_CHANGED = (
-    "nothing changed: the commits have no edits of their own, or the values already have the definitions from before"
-    " them; to revert what a rebase took over from the target, give the commit of the target with --of"
+    "nothing changed: the commits have no edits of their own, or the values already have the definitions that the"
+    " revert would restore; to revert changes that a rebase took over from the target, name the target's commit with"
+    " --of"
 )
 STYLES = {1: "dim", 2: "red", 3: "green"}
 
@@ -68,7 +69,7 @@ def revert(
     nothing is reverted. The command then shows the definition after the commits (base), the current definition (ours)
     and the definition that the revert would restore (theirs), and the exit code is 1.
 
-    The commit of a rebase has no edits of its own, so that reverting it changes nothing.
+    The commit of a rebase has no edits of its own, so reverting it changes nothing.
 
     With --of, commits of the target that are not newer than the base of the branch are reverted in the branch. To
     correct the target, which may be protected, apply the branch afterwards.

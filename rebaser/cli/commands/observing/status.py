@@ -365,7 +365,7 @@ def _limit(stream: "StreamStatus") -> str:
 
 
 def _durability_line(durability: "DurabilityStatus") -> str:
-    """Return a line with the lowest durability of the streams.
+    """Return a line that says how durable the least durable stream is.
 
     The durability of a single copy on disk also depends on the settings of nats-server.
     """

@@ -220,7 +220,7 @@ function focusHeading() {
   document.querySelector("h1")?.focus({ preventScroll: true });
 }
 
-// What was seen before is not true any more; it is kept only to notice when it comes back.
+// The data is outdated, and is kept only to notice when the object comes back.
 const isGone = (one) => one.trouble?.code.startsWith("no_such");
 
 function content() {
@@ -369,8 +369,8 @@ function onClick(event) {
   go(target.href);
 }
 
-// Without a login, the console is meant for this machine. A proxy that leaves no trace in its requests is noticed here: the
-// browser knows the console under a name that it does not have.
+// Without a login, the console is meant for this machine. A proxy that leaves no trace in its requests is detected
+// here, because the browser used a host name that the console does not accept.
 const { hosts } = document.documentElement.dataset;
 if (hosts && !hosts.split(" ").includes(window.location.host)) {
   const message = `A proxy forwards ${window.location.host} to this console, which has no login: everybody who reaches the proxy can use it. Start it with --auth proxy or --auth token; or, if you want this, with --insecure.`;

@@ -232,8 +232,8 @@ def _of_one(op, digits, start, end, refs, kinds, ints, floats, file_kinds, file_
     if digits == 0:
         file_floats[0] = half_up(value)
         return 0
-    # If the scaled value is close to a half, Python rounds it by its decimal digits. Otherwise, rounding the double
-    # gives the same result.
+    # If the scaled value is almost halfway between two integers, leave it to Python, which rounds by decimal digits.
+    # Otherwise, rounding the double gives the same result.
     tens = 10.0**digits
     scaled = abs(value) * tens
     whole = np.floor(scaled)
