@@ -102,7 +102,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     option = config.option
     seed = choose_seed(os.environ)
-    if option.hypothesis_seed is None:
+    if getattr(option, "hypothesis_seed", seed) is None:  # with `-p no:hypothesispytest`, there is no such option
         option.hypothesis_seed = seed
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not hasattr(config, "workerinput")
     if whole and config.pluginmanager.hasplugin("xdist") and option.numprocesses is None and not option.usepdb:
@@ -200,7 +200,7 @@ def timeout_of(item: pytest.Item) -> float:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print the seed of the run, and the texts that tests recorded with the property `told`, whether they passed or
     failed."""
-    terminalreporter.write_line(f"all that was drawn follows from the seed {VARIABLE}={choose_seed(os.environ)}")
+    terminalreporter.write_line(f"what tests drew follows from the seed {VARIABLE}={choose_seed(os.environ)}")
     for reports in terminalreporter.stats.values():
         for report in reports:
             for name, text in getattr(report, "user_properties", ()):

@@ -7,7 +7,7 @@ from typing import Any
 
 PREFIX = "REBASER_"
 _OURS = frozenset(
-    {"REBASER_TEST_THRESHOLDS", "REBASER_STRUCTURES", "REBASER_SEED"}  # read by tests and by Spark's workers
+    {"REBASER_TEST_THRESHOLDS", "REBASER_STRUCTURES"}  # read by tests and by Spark's workers
     | {"REBASER_AUTHOR"}  # an option's variable; listed here so that recognizing it does not import any command
 )
 _KUBERNETES = re.compile(

@@ -1,14 +1,17 @@
 """The probes of a server process during faults of NATS, from start to end."""
 
 import os
+import resource
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rebaser.embedded.nats import embedded_nats
+from rebaser.serving import MAX_FILES
 from tests.support.commands import rebaser
 from tests.support.fleet import NO_SPARK, launched
 from tests.support.http import ask, until
@@ -16,7 +19,17 @@ from tests.support.http import ask, until
 pytestmark = pytest.mark.anyio
 
 
-async def test_probes_tell_nats_that_is_missing_away_and_back(tmp_path: Path, unused_port: int) -> None:
+@pytest.fixture
+def max_files() -> Iterator[int]:
+    """How many open files a server should allow itself, which starts with half of that."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted // 2, hard))
+    yield wanted
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_probes_tell_nats_that_is_missing_away_and_back(tmp_path: Path, unused_port: int, max_files: int) -> None:
     """The server waits for NATS, works without Spark, is live without NATS and ready again with it, and ends on
     SIGTERM."""
     url = f"nats://127.0.0.1:{unused_port}"
@@ -30,6 +43,8 @@ async def test_probes_tell_nats_that_is_missing_away_and_back(tmp_path: Path, un
         assert "nats: there has been no connection yet: no connection to NATS at" in answer.body
         async with embedded_nats(tmp_path / "nats", unused_port) as nats:
             await server.wait_for("server_ready")
+            if sys.platform == "linux":  # elsewhere, a scrape does not show it
+                assert f"\nprocess_max_fds {float(max_files)}\n" in (await ask(port, "/metrics")).body
             assert (await ask(port, "/readyz")).status == 200
             assert (await until(port, "/readyz?require=spark", 503)).body.startswith("spark: ")
             spark = (await ask(port, "/readyz?verbose")).json()["checks"]["spark"]

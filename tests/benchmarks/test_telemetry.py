@@ -30,7 +30,9 @@ async def test_bursts_feed_metrics_and_traces_only_while_they_are_on() -> None:
 
 def test_the_cost_of_metrics_and_traces(capsys: pytest.CaptureFixture[str]) -> None:
     """Times are only printed."""
+    received = Collector.received
     found = measure(parser().parse_args(["--seconds", "0.2", "--scrapes", "1", "--keys", "20"]))
+    assert Collector.received > received, "recorded requests are sent"
     for phase in found.values():
         assert phase["ways"][OFF]["cpu"] > 0
         assert phase["sending"] >= 0

@@ -10,6 +10,7 @@ messages that named no change set.
 import math
 import random
 import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter, deque
@@ -196,7 +197,11 @@ async def installation() -> AsyncIterator[tuple[str, ServerProcess]]:
     settings = {"spark": NO_SPARK, "retry_for": 0, "log_level": "error", "quiescent_period": 1}
     settings |= {"sweep_interval": 1, "checkpoint_bytes": 1 << 40}  # keeps the whole log, which is read at the end
     with tempfile.TemporaryDirectory() as folder:
-        async with embedded_nats(Path(folder)) as nats, launched(nats.url, "fuzzed", **settings) as server:  # type: ignore[arg-type]
+        async with (
+            embedded_nats(Path(folder)) as nats,
+            # A forked process shares memory, and its figures of memory would say little.
+            launched(nats.url, "fuzzed", python=sys.executable, **settings) as server,  # type: ignore[arg-type]
+        ):
             with anyio.fail_after(LIMIT):
                 await wait_for_server(nats.url, warm=False)
             yield nats.url, server

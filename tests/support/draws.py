@@ -1,4 +1,5 @@
-"""Random draws of a run of the tests. All of them follow from one seed, which the run prints at its end."""
+"""Random draws of a run of the tests. They follow from one seed, which the run prints at its end. What does not matter
+to the result is drawn without it: ports, the bytes of blobs, and what benchmarks measure."""
 
 import os
 import random

@@ -95,6 +95,8 @@ async def launched(
     given = {"spark": "local[1]", "log_format": "json", "server_id": name, "nats_url": url} | settings
     env = environment(**{key: str(one) for key, one in given.items()})
     if python is None:
+        if "test_thresholds" in given:
+            raise ValueError("thresholds are read at the start of Python: pass python=sys.executable, too")
         started: anyio.abc.Process = await fork(module, "serve", environment=env)
     else:
         started = await anyio.open_process([python, "-m", module, "serve"], stdout=None, cwd=ROOT, env=env)
