@@ -78,6 +78,7 @@ def about_change_set(context: Context, server: Server, payload: bytes) -> dict[s
         "rtt": context.connection.away_and_rtt()[1],
         "time": time.time(),
         "lag": RECENT_LAG.seconds,
+        "seesJobs": context.settings.spark.startswith("local"),  # the workers of another Spark report no progress
     }
     if failure is not None:
         age, error = failure

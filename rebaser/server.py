@@ -365,22 +365,24 @@ class Server:
         owners.cancel_scope.shield = True
         log.info("shutting_down", owned=len(self._owners))
         self._stopping = True
-        if self._pull is not None:
-            await self._pull.stop()
-        without_owner = [*self._successor_tasks.values(), *self._held.values()]
-        self._successor_tasks, self._held = {}, {}
-        with anyio.move_on_after(context.settings.shutdown_grace):
-            for task in without_owner:
-                await Lease(task, context.subjects).give_back(0.0)
-            await self._end_owners()
-            await context.deleter.flush()
-        for number, owner in enumerate(list(self._owners.values()), 1):
-            owner.abandon()
-            owner.scope.cancel()
-            if number % SLICE == 0:
-                await anyio.lowlevel.checkpoint()
-        owners.cancel_scope.shield = False
-        owners.cancel_scope.cancel()
+        try:
+            if self._pull is not None:
+                await self._pull.stop()
+            without_owner = [*self._successor_tasks.values(), *self._held.values()]
+            self._successor_tasks, self._held = {}, {}
+            with anyio.move_on_after(context.settings.shutdown_grace):
+                for task in without_owner:
+                    await Lease(task, context.subjects).give_back(0.0)
+                await self._end_owners()
+                await context.deleter.flush()
+        finally:  # otherwise, an error above would keep the server from ending
+            for number, owner in enumerate(list(self._owners.values()), 1):
+                owner.abandon()
+                owner.scope.cancel()
+                if number % SLICE == 0:
+                    await anyio.lowlevel.checkpoint()
+            owners.cancel_scope.shield = False
+            owners.cancel_scope.cancel()
 
     async def _end_owners(self) -> None:
         # A list of the owners would keep ended owners alive, and then free thousands of them at once.

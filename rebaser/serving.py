@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from rebaser.snapshot import Census, Snapshot
 from rebaser_core.messages import REGISTRY
 
 MAX_FILES = 65_536  # open files that a server allows itself, if the system does
+MAX_FILES_MACOS = 10_240  # macOS may accept no more, although its hard limit is unlimited
 
 log = structlog.get_logger(__name__)
 
@@ -30,19 +32,21 @@ class _Process:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.server: Server | None = None
-        self.nats_problem = ""
+        self.connected = False
+        self.problem = ""
 
-    def awaiting(self, reason: str) -> None:
-        """Note why NATS could not be reached; there has been no connection yet."""
-        self.nats_problem = reason
+    def awaiting(self, reason: str, *, connected: bool) -> None:
+        """Note why NATS could not be reached; or, with a connection, why the streams cannot be used yet."""
+        self.connected, self.problem = connected, reason
 
     def snapshot(self) -> Snapshot:
         if self.server is not None:
             return self.server.snapshot()
         settings = self.settings
-        return Snapshot(
-            settings.server_id, "connecting", settings.ack_wait, settings.ping_interval, nats_problem=self.nats_problem
-        )
+        given = Snapshot(settings.server_id, "connecting", settings.ack_wait, settings.ping_interval)
+        if self.connected:
+            return replace(given, stage="starting", missing=self.problem)
+        return replace(given, nats_problem=self.problem)
 
     def census(self) -> Census:
         return Census() if self.server is None else self.server.census()
@@ -57,11 +61,19 @@ def _raise_file_limit() -> None:
         import resource  # noqa: PLC0415 - Windows does not have it
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
-        if soft != resource.RLIM_INFINITY and soft < wanted:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    except (ImportError, OSError, ValueError) as error:
+    except (ImportError, OSError) as error:
         log.debug("file_limit_not_raised", reason=str(error))
+        return
+    for most in (MAX_FILES, MAX_FILES_MACOS):
+        wanted = most if hard == resource.RLIM_INFINITY else min(hard, most)
+        if soft == resource.RLIM_INFINITY or soft >= wanted:
+            return
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError) as error:
+            log.debug("file_limit_not_raised", wanted=wanted, reason=str(error))
+        else:
+            return
 
 
 async def serve(

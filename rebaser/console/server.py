@@ -96,11 +96,12 @@ async def console(
     files = await to_thread.run_sync(read_files)
     server = _make_server(make_app(Console(hub, options, version), files))
     host, port = listener.getsockname()[:2]
+    names = other_names(options.hosts) if options.is_local else []
     async with anyio.create_task_group() as group:
         group.start_soon(hub.run)
         group.start_soon(_serve, server, listener)
         log.info("console_listening", host=host, port=port, actions=options.actions)
-        if options.is_local and (names := other_names(options.hosts)):
+        if names:
             log.warning("console_without_login", hosts=names)  # a name that is not a loopback name suggests a proxy
         try:
             yield

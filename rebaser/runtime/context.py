@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 import structlog
@@ -35,6 +35,12 @@ from rebaser_core.streams.subjects import Subjects
 log = structlog.get_logger(__name__)
 
 RETRY_NATS, RETRY_NATS_MAX = 0.2, 5.0  # initial and maximum seconds between attempts to reach NATS during startup
+
+
+class Awaiting(Protocol):
+    """Is told what a starting server waits for."""
+
+    def __call__(self, reason: str, *, connected: bool) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +83,13 @@ async def open_context(
     engine: AbstractAsyncContextManager[Any] | None = None,
     *,
     traced: bool = True,
-    awaiting: Callable[[str], None] = lambda _: None,
+    awaiting: Awaiting = lambda _, *, connected: None,  # noqa: ARG005
 ) -> AsyncIterator[Context]:
     """Connect to NATS, create missing streams, and start Spark in the background. Yield the shared parts.
 
     `jvm` is the embedded Spark, if it has already been started. `engine` is an engine to use instead of Spark. If
-    `traced` is false, no traces are recorded. `awaiting` is called with the reason each time NATS could not be reached.
+    `traced` is false, no traces are recorded. `awaiting` is called with the reason each time NATS could not be reached,
+    and, once it is `connected`, each time the streams could not be used; the reason is empty at first.
 
     Raise `ConfigError` if the settings are wrong, and the errors of `Connection.connect` and `StreamWatch.ensure`.
     """
@@ -91,9 +98,10 @@ async def open_context(
     async with AsyncExitStack() as stack:
         deadline = anyio.current_time() + settings.wait_for_nats
         connection = await _connect(stack, settings, deadline, awaiting)
+        awaiting("", connected=True)
         js = MeasuredJetStream(connection)
         stream_watch = StreamWatch(js, subjects, settings.topology(), create=settings.create_streams)
-        await _ensure_streams(stream_watch, deadline)
+        await _ensure_streams(stream_watch, deadline, awaiting)
         blobs = MeasuredBlobs(open_blobs(settings.blobs, js, subjects.blobs_bucket))
         spans = tracing(
             server_id=settings.server_id,
@@ -140,9 +148,7 @@ def _spark(settings: Settings, blobs: BlobStore, jvm: Jvm | None) -> Engine:
     )
 
 
-async def _connect(
-    stack: AsyncExitStack, settings: Settings, deadline: float, awaiting: Callable[[str], None]
-) -> Connection:
+async def _connect(stack: AsyncExitStack, settings: Settings, deadline: float, awaiting: Awaiting) -> Connection:
     """Connect to NATS. While NATS cannot be reached, retry until `deadline`. If NATS refuses the connection, raise the
     error at once."""
     backoff = Backoff(RETRY_NATS, RETRY_NATS_MAX)
@@ -159,12 +165,12 @@ async def _connect(
         except NotConnectedError as error:
             if type(error) is not NotConnectedError or anyio.current_time() >= deadline:
                 raise
-            awaiting(error.message)
+            awaiting(error.message, connected=False)
             log.warning("nats_awaited", reason=error.message, seconds=round(deadline - anyio.current_time(), 1))
         await anyio.sleep(backoff.next_delay())
 
 
-async def _ensure_streams(stream_watch: StreamWatch, deadline: float) -> None:
+async def _ensure_streams(stream_watch: StreamWatch, deadline: float, awaiting: Awaiting) -> None:
     """Create missing streams, or check that they exist. Retry until `deadline` while JetStream is not available, or
     while streams are missing that this server may not create."""
     backoff = Backoff(RETRY_NATS, RETRY_NATS_MAX)
@@ -174,5 +180,6 @@ async def _ensure_streams(stream_watch: StreamWatch, deadline: float) -> None:
         except TransientError as error:
             if anyio.current_time() >= deadline:
                 raise
+            awaiting(error.message, connected=True)
             log.warning("streams_awaited", reason=error.message, seconds=round(deadline - anyio.current_time(), 1))
         await anyio.sleep(backoff.next_delay())

@@ -241,7 +241,13 @@ class Link:
         else:
             self._parser.handlers[number] = handler
         if not flowing:
-            await self.flush()
+            try:
+                await self.flush()
+            except BaseException:  # the caller was cancelled, and will never know the number
+                self._parser.forget(number)
+                if self.up:
+                    self.client.unsubscribe_soon(number)
+                raise
         return number
 
     async def unsubscribe(self, subscription_id: int) -> None:
@@ -343,7 +349,10 @@ def translate(error: Exception) -> RebaserError:
         text = "the message is larger than the NATS server accepts (max_payload): split it into smaller messages"
         return UnprocessableError(text, code="too_large")
     if isinstance(error, nats.errors.BadSubjectError):
-        text = "the subject of a message is empty, or has a space or an unprintable character"
+        text = (
+            "the subject is empty, or has a space, an unprintable character, an empty token (`a..b`), or a `>` before"
+            " its end"
+        )
         return UnprocessableError(text, code="invalid_subject")
     if isinstance(error, nats.errors.BadHeaderError):
         text = "the name of a header is empty, or has a space, a colon, or a character that is not printable ASCII"

@@ -18,7 +18,8 @@ class OwnerFacts:
     - `idle` is the time since the server last decided a request, ended an update, or finished loading.
     - `update` is `idle`, `owed` (due, but not started), `running`, or `waiting` (for the next attempt, which begins in
       `retry_in` seconds). `failures` is the number of consecutive failed attempts. `update_seconds` is how long the
-      update has been running, and `done` is how many of `total` values it has updated.
+      update has been running, and `done` is how many of `total` values it has updated. `sees_jobs` is true if `done`
+      grows while a Spark job runs, and false if it grows only when a job ends.
     - `stopping` is the reason why the server is giving up the change set, or empty if it is not giving it up.
     - `deliveries` is the number of times that the task was delivered. If it is more than 1, an earlier owner ended
       without completing the task.
@@ -36,6 +37,7 @@ class OwnerFacts:
     done: int = 0
     total: int | None = None
     update_seconds: float = 0.0
+    sees_jobs: bool = False
     stopping: str = ""
     deliveries: int = 1
     trouble_code: str = ""

@@ -166,7 +166,8 @@ def _update(server: ServerFacts, about: OwnerFacts) -> Iterator[WaitReason]:
         )
     elif about.update == "running":
         total = "it is being planned" if not about.total else f"{100 * about.done // about.total} % of {about.total:,}"
-        slow = about.update_seconds > (LONG_UPDATE if about.done or not about.total else NO_VALUE_YET)
+        stands = about.sees_jobs and about.total and not about.done
+        slow = about.update_seconds > (NO_VALUE_YET if stands else LONG_UPDATE)
         yield WaitReason(
             "dvu_running",
             f"server {server.id} has been updating derived values for {age(about.update_seconds)}: {total}",

@@ -84,3 +84,9 @@ async def test_a_name_is_accepted_if_it_was_given(installation: LocalRebaser) ->
         host = {"host": "console.example.com"}
         assert (await console.ask("/", headers=host)).status == 200
         assert (await console.ask("/", headers={"host": "other.example.com"})).status == 421
+
+
+async def test_a_name_that_cannot_be_one_is_refused() -> None:
+    done = await rebaser("console", "--http", ":0", "--allow-host", "[x")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--allow-host: '[x' is not NAME or NAME:PORT" in done.stderr

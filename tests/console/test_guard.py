@@ -4,8 +4,8 @@ import anyio
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from rebaser.console.access.guard import HEADERS, MAX_BODY, check
-from rebaser.console.access.options import ConsoleOptions, accepted_hosts, check_exposure, other_names
+from rebaser.console.access.guard import HEADERS, MAX_BODY, check, check_direct
+from rebaser.console.access.options import ConsoleOptions, accepted_hosts, check_exposure, is_host, other_names
 from rebaser.console.access.rules import OpenAccess, ProxyAccess, Refused, TokenAccess, read_networks
 from rebaser.testing import LocalRebaser
 from rebaser_core.errors import ConfigError
@@ -120,6 +120,43 @@ async def test_proxies_are_welcome_with_a_login_or_if_somebody_said_so(installat
         async with web_console(installation.url, **options) as console:
             assert (await console.ask("/", headers=forwarded)).status == 200
             assert b"data-hosts" not in (await console.ask("/", headers=forwarded)).body
+
+
+@pytest.mark.parametrize(
+    ("headers", "version", "dev", "begins", "advice"),
+    [
+        ({"via": "x"}, "1.1", False, "a proxy forwarded", "use it: start the console with --auth"),
+        ({"via": "x"}, "1.0", True, "a proxy forwarded", "use it: run `rebaser console` beside `rebaser dev`, with"),
+        ({}, "1.0", False, "a proxy probably forwarded", "to allow this; for health checks, use /livez"),
+    ],
+)
+def test_a_refusal_says_what_to_do(headers: dict[str, str], version: str, dev: bool, begins: str, advice: str) -> None:
+    with pytest.raises(Refused) as refused:
+        check_direct(headers, version, dev=dev)
+    assert refused.value.message.startswith(begins)
+    assert advice in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "accepted"),
+    [
+        ("console.example.com", True),
+        ("Console:8420", True),
+        ("127.0.0.1", True),
+        ("[::1]:80", True),
+        ("[x", False),
+        ("[x]", False),
+        ("", False),
+        (":80", False),
+        ("name:port", False),
+        ("name:99999", False),
+        ("http://name", False),
+        ("name/path", False),
+        ("ann@name", False),
+    ],
+)
+def test_a_name_that_no_host_header_can_contain_is_told_apart(name: str, accepted: bool) -> None:
+    assert is_host(name) == accepted
 
 
 def test_names_of_other_machines_are_told_apart() -> None:

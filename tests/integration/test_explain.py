@@ -265,4 +265,14 @@ async def test_a_ping_that_names_nothing_sensible_is_answered_all_the_same(js: J
     about = partial(about_change_set, server._context, server)
     for payload in (b"", b"?", b"[]", b'{"workspace":"ws"}', b'{"workspace":"a.b","changeSet":"c"}', b"[" * 2000):
         assert about(payload) == {}
-    assert about(b'{"workspace":"ws","changeSet":"cs"}')["changeSet"].keys() == {"rtt", "time", "lag"}  # type: ignore[attr-defined]
+    said: Any = about(b'{"workspace":"ws","changeSet":"cs"}')["changeSet"]
+    assert said.keys() == {"rtt", "time", "lag", "seesJobs"}
+
+
+@pytest.mark.parametrize(("spark", "sees"), [("local[*]", True), ("sc://spark:15002", False)])
+async def test_only_a_server_with_its_own_spark_sees_progress_in_a_job(
+    js: JetStream, subjects: Subjects, spark: str, sees: bool
+) -> None:
+    server = Server(context_of(js, subjects, Settings(server_id="test", spark=spark), Engine()))
+    said: Any = about_change_set(server._context, server, b'{"workspace":"ws","changeSet":"cs"}')["changeSet"]
+    assert said["seesJobs"] is sees

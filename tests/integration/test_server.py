@@ -195,6 +195,22 @@ async def test_an_owner_that_does_not_end_in_time_is_abandoned(js: JetStream, su
     assert owner.scope.cancel_called
 
 
+async def test_a_server_ends_although_it_cannot_stop_pulling(js: JetStream, subjects: Subjects) -> None:
+    server = Server(context_of(js, subjects, Settings(server_id="test"), Engine()))
+    owner = Holding()
+    server._owners = cast("Any", OrderedDict({KEYS[0]: owner}))
+
+    async def stop() -> None:
+        raise OSError("broken")
+
+    server._pull = cast("Any", SimpleNamespace(stop=stop))
+    group = SimpleNamespace(cancel_scope=anyio.CancelScope())
+    with pytest.raises(OSError, match="broken"):
+        await server._shut_down(cast("Any", group))
+    assert owner.scope.cancel_called
+    assert (group.cancel_scope.shield, group.cancel_scope.cancel_called) == (False, True)
+
+
 LOST = {
     "commits": ["log_loss", Reason.TRANSIENT],
     "requests": [Reason.TRANSIENT],

@@ -185,7 +185,13 @@ def test_an_owner_that_was_asked_to_decide_just_now_is_not_stuck() -> None:
 def test_an_update_without_a_single_value_may_hang_in_a_function(
     done: int, total: int, seconds: float, hangs: bool
 ) -> None:
-    facts = owned(BEHIND, "active", update="running", done=done, total=total, update_seconds=seconds)
+    facts = owned(BEHIND, "active", update="running", done=done, total=total, update_seconds=seconds, sees_jobs=True)
+    assert ("a function may be slow or hang" in explain(facts)[0].advice) == hangs
+
+
+@pytest.mark.parametrize(("seconds", "hangs"), [(59.0, False), (61.0, True)])
+def test_an_update_on_a_spark_that_shows_no_progress_gets_more_time(seconds: float, hangs: bool) -> None:
+    facts = owned(BEHIND, "active", update="running", done=0, total=9, update_seconds=seconds)
     assert ("a function may be slow or hang" in explain(facts)[0].advice) == hangs
 
 

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from rebaser import serving
 from rebaser.ops.address import parse_address
 from rebaser.ops.probes import CHECKS, Probe, judge, workload
+from rebaser.runtime import context
 from rebaser.settings import load_settings
 from rebaser.snapshot import Snapshot
-from rebaser_core.errors import ConfigError
+from rebaser_core.errors import ConfigError, TransientError
 
 WELL = Snapshot("test", "serving", ack_wait=6.0, ping_interval=5.0, spark="ready")
 LIVE_AND_READY, LIVE, DEAD = (200, 200), (200, 503), (503, 503)
@@ -100,3 +102,24 @@ def test_there_is_no_port_unless_it_is_set(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_workload_counts_change_sets_with_and_without_a_server() -> None:
     assert workload(replace(WELL, tasks_waiting=3, tasks_in_hand=40)) == {"changeSets": 43}
+
+
+@pytest.mark.anyio
+async def test_a_starting_server_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = serving._Process(load_settings(server_id="test"))
+    told: list[str] = []
+
+    class Watch:
+        async def ensure(self) -> None:
+            told.append(judge("readyz", process.snapshot()).text())
+            if len(told) == 1:
+                raise TransientError("the streams are missing")
+
+    monkeypatch.setattr(context, "RETRY_NATS", 0.0)
+    process.awaiting("the name is not known", connected=False)
+    refused = "stage: connecting\nnats: there has been no connection yet: the name is not known"
+    assert judge("readyz", process.snapshot()).text() == refused
+    process.awaiting("", connected=True)
+    watch: Any = Watch()
+    await context._ensure_streams(watch, float("inf"), process.awaiting)
+    assert told == ["stage: starting", "stage: starting\nstreams: the streams are missing"]

@@ -2,6 +2,11 @@
 
 import subprocess
 import sys
+from typing import Any
+
+from pyspark.errors import PythonException
+
+from rebaser.dvu.spark.session import Session
 
 PROGRAM = r"""
 import os, threading, warnings
@@ -49,3 +54,12 @@ os._exit(0)  # a server that is stopped is news to the other side
 def test_a_process_that_is_forked_while_grpc_is_at_work_is_no_news() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_error_of_our_own_is_not_taken_for_a_lack_of_memory() -> None:
+    session: Any = object.__new__(Session)
+    text = "Traceback (most recent call last):\n  File\n{}: {}"
+    ours = session._translate(PythonException(text.format("rebaser_core.errors.DvuError", "out of memory in a name")))
+    assert ours.message == "out of memory in a name"
+    theirs = session._translate(PythonException(text.format("RuntimeError", "can't start new thread")))
+    assert theirs.message.startswith("a Spark worker reached a limit of memory or threads")

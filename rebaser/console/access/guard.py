@@ -70,7 +70,7 @@ class Guard:
             headers = _texts(scope["headers"])
             check(scope["method"], scope["path"], headers, self._options)
             if self._options.is_local and scope["path"] not in PROBES:
-                check_direct(headers, scope.get("http_version", ""))
+                check_direct(headers, scope.get("http_version", ""), dev=self._options.playground is not None)
             scope[VIEWER] = self._viewer(scope)
         except Refused as refused:
             await _refusal(scope, refused)(scope, receive, send_guarded)
@@ -129,15 +129,23 @@ def check(method: str, path: str, headers: dict[str, str], options: ConsoleOptio
         raise Refused(413, "too_large", f"the body has to have a length of at most {most:,} bytes")
 
 
-def check_direct(headers: dict[str, str], version: str) -> None:
-    """Raise `Refused` if a proxy forwarded the request. `version` is that of HTTP."""
-    if FORWARDED & headers.keys() or version == "1.0":
-        raise Refused(
-            403,
-            "forwarded",
-            "a proxy forwarded this request, and this console has no login, so everybody who reaches the proxy could"
-            " use it: start it with --auth proxy or --auth token; or with --insecure, if that is what you want",
-        )
+def check_direct(headers: dict[str, str], version: str, *, dev: bool) -> None:
+    """Raise `Refused` if a proxy forwarded the request. `version` is that of HTTP. `dev` is true for the console of
+    `rebaser dev`, which has no options for this."""
+    if FORWARDED & headers.keys():
+        what, probes = "a proxy forwarded this request", ""
+    elif version == "1.0":
+        what = "a proxy probably forwarded this request, or it uses HTTP/1.0"
+        probes = "; for health checks, use /livez"
+    else:
+        return
+    start = "run `rebaser console` beside `rebaser dev`," if dev else "start the console"
+    raise Refused(
+        403,
+        "forwarded",
+        f"{what}, and this console has no login, so everybody who reaches the proxy could use it: {start} with --auth"
+        f" proxy or --auth token, or with --insecure to allow this{probes}",
+    )
 
 
 def _most(path: str) -> int:

@@ -84,6 +84,15 @@ def accepted_hosts(host: str, port: int, names: Collection[str]) -> frozenset[st
     return frozenset(name.lower() for name in accepted)
 
 
+def is_host(text: str) -> bool:
+    """Return whether `text` is a name or an address that the header `Host` can contain, with or without a port."""
+    try:
+        parts = urlsplit(f"//{text}")
+        return parts.netloc == text and bool(parts.hostname) and "@" not in text and (parts.port or 1) > 0
+    except ValueError:
+        return False
+
+
 def other_names(hosts: Collection[str]) -> list[str]:
     """Return the accepted `Host` values that are not loopback names."""
     names = {host: urlsplit(f"//{host}").hostname or "" for host in hosts}

@@ -192,7 +192,7 @@ class Session:
                 )
             if name == "ModuleNotFoundError":
                 return DvuError(f"Spark's workers lack a package ({message[:200]}): {_HOW}", code="other_code")
-            if name in _LIMIT_NAMES or _LIMIT_TEXT.search(message):
+            if name in _LIMIT_NAMES or (name != "DvuError" and _LIMIT_TEXT.search(message)):
                 return DvuError(f"a Spark worker reached a limit of memory or threads ({reason(error)}): {_LIMITS}")
             return DvuError(message if name == "DvuError" else f"a Spark worker failed: {reason(error)}")
         with contextlib.suppress(*self._spark_errors):

@@ -130,6 +130,7 @@ def console(
     from rebaser.cli import logs
     from rebaser.cli.errors import usage_error
     from rebaser.cli.runner import run_async
+    from rebaser.console.access.options import is_host
     from rebaser.settings import load_settings
 
     logs.configure(log_level, log_format)
@@ -138,6 +139,9 @@ def console(
         raise usage_error("--hide-values excludes --actions: who may define a formula can find out each value")
     if spark_ui_url and not spark_ui_url.startswith(("http://", "https://")):
         raise usage_error("--spark-ui-url has to begin with http:// or https://")
+    for name in allow_host or ():
+        if not is_host(name):
+            raise usage_error(f"--allow-host: {name!r} is not NAME or NAME:PORT, such as console.example.com")
     access = console_access(auth, token_file, trust_proxy or [], user_header)
 
     async def serve() -> None:

@@ -373,7 +373,7 @@ function onClick(event) {
 // here, because the browser used a host name that the console does not accept.
 const { hosts } = document.documentElement.dataset;
 if (hosts && !hosts.split(" ").includes(window.location.host)) {
-  const message = `A proxy forwards ${window.location.host} to this console, which has no login: everybody who reaches the proxy can use it. Start it with --auth proxy or --auth token; or, if you want this, with --insecure.`;
+  const message = `A proxy forwards ${window.location.host} to this console, which has no login: anyone who reaches the proxy can use it. Start the console with --auth proxy or --auth token, or with --insecure to allow this.`;
   render(html`<main id="main">${troubleBox({ code: "forwarded", message })}</main>`, root);
 } else {
   document.addEventListener("keydown", onKey);

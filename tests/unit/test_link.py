@@ -1,0 +1,42 @@
+"""Tests the subscriptions of a link to NATS, without a server."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import pytest
+
+from rebaser_client.nats.link import Link
+from rebaser_core.errors import UnprocessableError
+
+pytestmark = pytest.mark.anyio
+
+
+def ignore(*_: object) -> None: ...
+
+
+@pytest.fixture
+def link() -> Link:
+    link = Link(ignore, secure=False)
+    fake: Any = SimpleNamespace(is_connected=True, subscribe_soon=lambda _: (7, False), ended=[])
+    fake.unsubscribe_soon = fake.ended.append
+    fake.flushed = anyio.sleep_forever
+    link.client = fake
+    return link
+
+
+async def test_a_subscription_that_is_cancelled_leaves_nothing(link: Link) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(link.subscribe, "a.b", ignore)
+        await anyio.wait_all_tasks_blocked()
+        assert list(link._parser.handlers) == [7]
+        group.cancel_scope.cancel()
+    assert list(link._parser.handlers) == []
+    client: Any = link.client
+    assert client.ended == [7]
+
+
+@pytest.mark.parametrize("subject", ["", "a b", "a..b", "a.", ">.a"])
+async def test_a_subject_that_nats_refuses_is_refused_here(link: Link, subject: str) -> None:
+    with pytest.raises(UnprocessableError, match=r"an empty token \(`a\.\.b`\), or a `>` before its end"):
+        await link.subscribe(subject, ignore)
