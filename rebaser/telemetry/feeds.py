@@ -1,12 +1,12 @@
 """The functions that the server calls to feed its counters and histograms. Each function has one caller."""
 
 import asyncio
-import time
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
+from rebaser.telemetry import clocks
 from rebaser.telemetry.catalogue import (
     API_SECONDS,
     APPEND_SECONDS,
@@ -49,10 +49,7 @@ if TYPE_CHECKING:
     from rebaser.telemetry.spans import ChangeSetSpans
     from rebaser.telemetry.update_spans import UpdateSpans
 
-# An append to a log: its sequence, when it began and ended (`clock`), and the id and the size of the commit in bytes.
-Append: TypeAlias = tuple[int, float, float, str, int]
-
-clock, now_ns = time.perf_counter, NATS_CLOCK.now_ns
+clock, now_ns = clocks.clock, NATS_CLOCK.now_ns
 
 # The series that each commit feeds. They are looked up once, and by `is`: the hash of an enum member takes longer than
 # counting.

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 
-from rebaser.telemetry import feeds
 from rebaser.telemetry.append_span import AppendSpan
-from rebaser.telemetry.clocks import NATS_CLOCK
+from rebaser.telemetry.clocks import NATS_CLOCK, Append, clock
 from rebaser.telemetry.span_maker import MAX_LINKS, NANOS, Attributes, Chosen, SpanMaker, is_sampled, position, remote
 from rebaser.telemetry.update_spans import UpdateSpans
 from rebaser_client.jetstream import Message
@@ -27,7 +26,7 @@ from rebaser_core.streams.subjects import Subjects
 class ChangeSetSpans:
     """Makes the spans of one change set for as long as one owner holds it.
 
-    For each batch of requests, the owner sets `taken_at` to the time at which it begins to read them (`feeds.clock`),
+    For each batch of requests, the owner sets `taken_at` to the time at which it begins to read them (`clock`),
     and calls `decided`. Its log calls `append_begins` and `append_ended` for each commit; it may leave this out for
     requests if neither `batch` nor `uncovered` is set. Once the answers are sent, the owner calls `answered` if `batch`
     is set, or if the oldest request took longer than `slower_than` nanoseconds.
@@ -39,7 +38,7 @@ class ChangeSetSpans:
         self._about: Attributes = {"rebaser.workspace": key.workspace, "rebaser.change_set": key.change_set}
         self.requests = self._destination(subjects, "requests", subjects.requests(key), "process", "process")
         self._commits = self._destination(subjects, "commits", subjects.commits(key), "publish", "send")
-        self.taken_at = feeds.clock()
+        self.taken_at = clock()
         self.batch: _Batch | None = None  # the batch being decided, if some of its requests are recorded
         self._update: UpdateSpans | None = None
         self._append: AppendSpan | None = None
@@ -78,7 +77,7 @@ class ChangeSetSpans:
         return {} if span is None else trace_headers(position(span))
 
     def answered(
-        self, commit: int, messages: Sequence[Message], decided: DecidedBatch, append: feeds.Append | None
+        self, commit: int, messages: Sequence[Message], decided: DecidedBatch, append: Append | None
     ) -> list[tuple[int, str]]:
         """Record the spans of a batch whose answers have been sent. `messages` and `decided` are those given to
         `decided`, and `commit` is the log sequence of the commit with its decisions. `append` is the newest append to
@@ -90,11 +89,11 @@ class ChangeSetSpans:
                 batch.append = self._earlier(append, len(decided.decisions))
         return batch.record(commit)
 
-    def _earlier(self, append: feeds.Append, requests: int) -> AppendSpan:
+    def _earlier(self, append: Append, requests: int) -> AppendSpan:
         """Return the span of an append that was not recorded when it took place."""
         sequence, began, ended, commit_id, size = append
         span = AppendSpan(self.maker, *self._commits, commit_id=commit_id, requests=requests, size=size, causes=())
-        ended_ns = NATS_CLOCK.now_ns() - round((feeds.clock() - ended) * NANOS)
+        ended_ns = NATS_CLOCK.now_ns() - round((clock() - ended) * NANOS)
         span.took_place(ended_ns - round((ended - began) * NANOS), ended_ns, sequence)
         return span
 
@@ -180,7 +179,7 @@ class _Batch:
     ) -> None:
         self._maker = change_set.maker
         self._name, self._about = change_set.requests
-        self._began = NATS_CLOCK.now_ns() - round((feeds.clock() - change_set.taken_at) * NANOS)
+        self._began = NATS_CLOCK.now_ns() - round((clock() - change_set.taken_at) * NANOS)
         self._messages = messages
         self._answers = batch.answers
         self._decided = batch.decisions

@@ -22,6 +22,7 @@ from rebaser.change_set.log.needed_blobs import needs_blobs, with_blobs_named
 from rebaser.change_set.log.summaries import Summaries
 from rebaser.runtime.context import Context
 from rebaser.telemetry import feeds
+from rebaser.telemetry.clocks import Append
 from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore
 from rebaser_client.blobs.freshness import Freshness
@@ -103,7 +104,7 @@ class CommitLog:
         self.debt = feeds.DebtClock(owes=loaded.state.owes)
         self.left_debt = False  # whether a DVU is due after the commit that replaced the state
         self.spans: ChangeSetSpans | None = None  # exists if traces are on
-        self.newest_append: feeds.Append | None = None
+        self.newest_append: Append | None = None
 
     @property
     def tail_max(self) -> int:
