@@ -42,7 +42,8 @@ async def test_a_killed_leader_of_the_cluster_costs_no_request(cluster: Cluster)
 
     with anyio.fail_after(BOUND):
         async with (
-            servers(cluster.url, "one", "two", warm=False, spark=NO_SPARK, replicas=3, concurrency=3),
+            # A new stream of a cluster has no leader at first, so servers that start at once have to wait for it.
+            servers(cluster.url, "one", "two", warm=False, spark=NO_SPARK, replicas=3, concurrency=3, wait_for_nats=60),
             RebaserClient.connect(cluster.url) as client,
         ):
             async with anyio.create_task_group() as group:
