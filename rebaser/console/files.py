@@ -18,7 +18,7 @@ TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-NEEDLESS = re.compile(rb"^[ \t]*// .*$|^[ \t]+", re.MULTILINE)
+NEEDLESS = re.compile(rb"^[ \t]*(?:// .*|/\*.*\*/)$|^[ \t]+", re.MULTILINE)
 STRIPPED = (".css", ".js")
 
 

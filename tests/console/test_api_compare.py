@@ -64,7 +64,7 @@ async def test_differences_are_searched_and_paged(console: WebConsole, pair: str
 async def test_it_follows_both_change_sets(
     console: WebConsole, client: RebaserClient, pair: str, ws: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rebaser.console.reading.states.REST", 0)
+    monkeypatch.setattr("rebaser.console.reading.states.RELOAD_FACTOR", 0)
     before = await console.get(f"/compare?{pair}")
     await client.enqueue_updates_with_reply(ws, "main", [Set("price", 3)], wait="derived")
     answer = before

@@ -3,7 +3,7 @@ in the log of one change set."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -13,7 +13,7 @@ from rebaser_client import Derive, RebaserClient, Set
 from rebaser_client.admin.explanations import Explanation
 from rebaser_client.log.changes import LogEntry
 from rebaser_core.commit import Commit, Kind
-from rebaser_core.explain.facts import AttemptFacts, ChangeSetFacts, LogFacts, OwnerFacts, ServerFacts
+from rebaser_core.explain.facts import AttemptFacts, ChangeSetFacts, LogFacts, OwnerFacts, ServerFacts, UpdateTimes
 from rebaser_core.explain.reasons import explain
 from tests.support.troubled_updates import troubled, troubled_updates
 from tests.support.web_console import WebConsole
@@ -76,6 +76,11 @@ async def test_the_newest_updates_of_a_change_set(console: WebConsole, client: R
     assert all(row["edits"] >= 1 and row["waited"] >= 0 and row["server"] == "local" for row in answer["rows"])
     assert answer["rows"][0]["covers"] <= answer["rows"][0]["position"] <= answer["position"]
     assert (answer["complete"], answer["now"]["state"]) == (True, "quiet")
+    while not all(row["stages"] for row in answer["rows"]):  # a server reports an update after its commit
+        answer = await console.get(f"/change-sets/{ws}/main/updates")
+    for row in answer["rows"]:
+        assert [*row["stages"]] == ["plan", "spark", "absorb", "commit"]
+        assert all(seconds >= 0 for seconds in row["stages"].values())
     nothing = await console.get(f"/change-sets/{ws}/nothing/updates")
     assert (nothing["rows"], nothing["position"], nothing["now"]["code"]) == ([], 0, "unknown")
 
@@ -103,32 +108,45 @@ def entries(*kinds: str) -> list[updates.Noted]:
 
 def test_how_long_values_were_stale() -> None:
     log = entries("edit", "edit", "dvu 1", "mark", "dvu", "edit", "dvu")
-    rows = updates.update_rows(log, complete=True)
+    rows = updates.update_rows(log, {}, complete=True)
     assert [(row["position"], row["covers"], row["edits"], row["waited"]) for row in rows] == [
         (7, 7, 1, 10.0),
         (5, 5, 1, 30.0),
         (3, 1, 1, 20.0),
     ]
-    cut = updates.update_rows(log[:-1], complete=False)
+    cut = updates.update_rows(log[:-1], {}, complete=False)
     assert [(row["edits"], row["waited"]) for row in cut] == [(1, 10.0), (1, 30.0), (None, None)]
-    assert updates.update_rows(entries("dvu"), complete=True)[0]["waited"] is None
+    assert updates.update_rows(entries("dvu"), {}, complete=True)[0]["waited"] is None
+
+
+def test_the_stages_of_updates_come_from_all_servers_that_know_some() -> None:
+    """An older server reports none, and a newer one may have other stages."""
+    reports = (
+        ("old", OwnerFacts(phase="active")),
+        ("silent", None),
+        ("before", OwnerFacts(recent_updates=(UpdateTimes(3, {"commit": 0.1, "plan": 0.2, "rest": 9.0}),))),
+        ("now", OwnerFacts(recent_updates=(UpdateTimes(7, {"plan": 0.5}), UpdateTimes(99, {})))),
+    )
+    times = updates.stage_times(ServerFacts(id_, about=about) for id_, about in reports)
+    rows = updates.update_rows(entries("edit", "dvu 1", "dvu 1", "edit", "dvu", "edit", "dvu"), times, complete=True)
+    assert [(row["position"], row["stages"]) for row in rows] == [
+        (7, {"plan": 0.5}),
+        (5, None),
+        (3, {"plan": 0.2, "commit": 0.1}),
+        (2, None),
+    ]
 
 
 def test_no_more_updates_than_fit() -> None:
-    rows = updates.update_rows(entries(*["edit", "dvu"] * 30), complete=True)
+    rows = updates.update_rows(entries(*["edit", "dvu"] * 30), {}, complete=True)
     assert [row["position"] for row in rows] == list(range(60, 20, -2))
 
 
-async def test_an_update_that_killed_servers_is_put_off() -> None:
+def test_an_update_that_killed_servers_is_put_off() -> None:
     attempt = AttemptFacts("update", deaths=3, since=1.0)
     owner = OwnerFacts(phase="active", update="waiting", retry_in=20.0)
     facts = ChangeSetFacts(
         "ws", "main", (ServerFacts("s1", about=owner),), log=LogFacts(5, debt=1, covers=4, attempt=attempt)
     )
-
-    class Stub:
-        async def explain(self, *_: str) -> Explanation:
-            return Explanation(facts, explain(facts))
-
-    reason = await updates._reason(cast("RebaserClient", Stub()), "ws", "main")
+    reason = updates._reason(Explanation(facts, explain(facts)))
     assert (reason["state"], reason["deaths"], reason["retryIn"], reason["server"]) == ("put off", 3, 20.0, "s1")

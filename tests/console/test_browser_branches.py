@@ -82,10 +82,38 @@ async def test_an_error_is_fixed_on_a_branch_reviewed_and_applied(
         await page.wait_for_selector("section:has(h2:has-text('derived value')) tr:has-text('total')")
         assert await page.get_by_label("Author").input_value() == "ann", "the author is remembered"
         await page.get_by_role("button", name="Apply 1 change").click()
-        told = rf"Applied to main in commit (\d+)\. To undo it: rebaser revert {ws} main \1\b"
+        told = r"Applied to main in commit (\d+)\. It can be reverted there"
         await page.wait_for_selector(f"text=/{told}/")
     assert (await client.value(ws, "main", "fee")).value == 1.5  # type: ignore[union-attr]
     assert seen.complaints == []
+
+
+async def test_an_input_that_does_not_exist_is_defined_where_it_is_missed(
+    running: Any, acting: WebConsole, console: WebConsole, client: RebaserClient, ws: str, shop: str
+) -> None:
+    bill = Derive("bill", "sum", {"of": ["price", "tips/new"]})
+    await client.enqueue_updates_with_reply(ws, "main", [bill], wait="derived")
+    async with opened(running) as page:
+        await page.goto(f"{acting.url}{shop}/main/value?id=bill")
+        await page.get_by_role("region", name="Inputs").get_by_role("link", name="tips/new").click()
+        await page.wait_for_selector("text=There is no such value")
+        await page.get_by_text("Define this value").click()
+        await page.get_by_label("Value, as JSON").fill("2")
+        await page.get_by_label("On a new branch named").fill("tips")
+        await page.get_by_role("button", name="Save").click()
+        await page.wait_for_url("**/tips/changes?derived=yes")
+        await page.wait_for_selector(
+            "section:has(h2:has-text('derived value')) tr:has-text('bill'):has-text('missing_input')"
+        )
+        await page.goto(f"{acting.url}{shop}/main/value?id=tips/new")
+        await page.get_by_text("Define this value").click()
+        await page.get_by_label("Value, as JSON").fill("3")
+        await page.get_by_role("button", name="Save").click()
+        await page.wait_for_selector("text=It was set by hand")
+        await page.goto(f"{console.url}{shop}/main/value?id=nowhere")
+        await page.wait_for_selector("text=There is no such value")
+        assert await page.get_by_text("Define this value").count() == 0, "this console only reads"
+    assert (await client.value(ws, "main", "tips/new")).value == 3  # type: ignore[union-attr]
 
 
 async def test_an_edit_of_somebody_else_does_not_slip_under_what_is_typed(

@@ -1,10 +1,12 @@
 """Updates of derived values in a real browser: from what runs or fails, to one change set and its updates."""
 
+import re
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
+from rebaser.runtime.recent_updates import RecentUpdates
 from rebaser.testing import LocalRebaser, local_rebaser
 from rebaser_client import Derive, RebaserClient, Set
 from tests.support.browser import SIZES, Seen, browser, need_browser, opened
@@ -60,6 +62,31 @@ async def test_an_update_is_watched_to_its_end_by_keyboard(
             await page.wait_for_selector("text=No update is due")
             await page.get_by_role("region", name="Updates").get_by_role("row").nth(1).wait_for()
     assert seen.complaints == []
+
+
+async def test_the_time_of_each_stage_is_shown_if_a_server_knows_it(
+    running: Any, installation: LocalRebaser, console: WebConsole, client: RebaserClient, ws: str, monkeypatch: Any
+) -> None:
+    await client.enqueue_updates_with_reply(
+        ws, "main", [Set("a", 1), Derive("b", "sum", {"of": ["a"]})], wait="derived"
+    )
+    path = f"/change-sets/{ws}/main/updates"
+    while not (await console.get(path))["rows"][0]["stages"]:
+        pass  # a server reports an update after its commit
+    async with opened(running) as page:
+        await page.goto(console.url + path)
+        await page.wait_for_selector("th:has-text('Time by stage')")
+        text = await page.locator("td:has(svg.stages)").inner_text()
+        assert re.fullmatch(r"plan \d+ m?s · Spark \d+ m?s · read \d+ m?s · store \d+ m?s", text.strip())
+        widths = "document.querySelectorAll('.stages rect').values().map((one) => one.getBBox().width).toArray()"
+        drawn = await page.evaluate(widths)
+        assert len(drawn) == 4
+        assert sum(drawn) == pytest.approx(100, abs=0.1), "to the scale of the slowest update, the only one"
+        monkeypatch.setattr(RecentUpdates, "of", lambda *_: [])  # as after a restart of the server
+        await page.reload()
+        await page.wait_for_selector("td:has-text('local')")
+        assert await page.get_by_text("Time by stage").count() == 0
+        assert await page.get_by_text("The bars show").count() == 0
 
 
 async def test_the_spark_ui_is_linked(running: Any, installation: LocalRebaser) -> None:

@@ -93,7 +93,9 @@ async def test_each_answer_has_the_headers(console: WebConsole, path: str) -> No
     assert "server" not in reply.headers
 
 
-@pytest.mark.parametrize("name", ["Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP"])
+@pytest.mark.parametrize(
+    "name", ["Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-User", "X-Real-IP"]
+)
 @pytest.mark.anyio
 async def test_without_a_login_a_proxy_does_not_open_the_console_to_everybody(console: WebConsole, name: str) -> None:
     for path in ("/", "/api/v1/overview", "/static/style.css"):

@@ -17,6 +17,7 @@ from tests.support.web_console import ACTING, Reply, WebConsole, web_console
 
 pytestmark = pytest.mark.anyio
 TOKEN = "the-token-of-this-console"
+NO_USER_HEADERS = ("Host", "X-Forwarded-For", "Cookie", "a b", "")
 
 
 @pytest.fixture
@@ -181,6 +182,8 @@ async def test_which_options_belong_together(tmp_path: Path) -> None:
         (("--auth", "proxy"), 2),
         (("--trust-proxy", "10.0.0.0/8"), 2),
         (("--auth", "proxy", "--trust-proxy", "0.0.0.0/0"), 2),
+        (("--user-header", "X-User"), 2),
+        *((("--auth", "proxy", "--trust-proxy", "10.0.0.1", "--user-header", name), 2) for name in NO_USER_HEADERS),
         (("--auth", "token", "--token-file", str(file)), 1),
     ):
         done = await rebaser("console", "--http", ":0", *options)

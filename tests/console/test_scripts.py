@@ -38,6 +38,7 @@ def test_a_browser_gets_each_line_without_its_indentation_and_no_comments() -> N
         source, lines = script.read_text(), served[script.relative_to(FOLDER).as_posix()].content.decode().split("\n")
         wanted = ["" if line.strip().startswith("// ") else line.lstrip(" ") for line in source.split("\n")]
         assert lines == wanted, script.name
+    assert b"/*" not in served["style.css"].content
     assert b"<body>\n<div" in served["index.html"].content
 
 

@@ -49,7 +49,7 @@ def state_of(ids: Iterable[str], last: int = 1) -> ChangeSetState:
 
 
 def test_many_ids_are_sorted_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(states, "SLICE", 10)
+    monkeypatch.setattr(states, "SORTED_AT_ONCE", 10)
     names = [f"v{number * 7919 % 1000}" for number in range(1000)]
     assert BrowsedState(state_of(names)).ids == sorted(names)
 
@@ -61,7 +61,7 @@ def test_many_ids_are_sorted_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 @example(["ΑΣΒ"], "ΑΣ*")
 def test_a_search_finds_what_looking_at_each_id_would(ids: list[str], words: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(states, "CHUNK", 3)
+        patch.setattr(states, "IDS_PER_TEXT", 3)
         loaded = BrowsedState(state_of(ids))
         assert _search(loaded, words=words) == search_ids(sorted(ids), words)
 
@@ -73,7 +73,7 @@ async def test_what_is_kept_of_a_search_are_places_and_no_ids(
     state: str, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ids would stay in memory, uncounted, after their state was replaced."""
-    monkeypatch.setattr(states, "FEW", few)
+    monkeypatch.setattr(states, "LOOKUP_FACTOR", few)
     filled = state_of([f"{letter}/{number}" for letter in "ab" for number in range(50)])
     for number in range(0, 50, 3):
         id_ = f"b/{number}"
@@ -108,7 +108,7 @@ async def test_what_is_kept_of_a_search_are_places_and_no_ids(
 @pytest.mark.parametrize("few", [0, 10**6])
 @pytest.mark.parametrize("other", ["0", "aa", "c"])
 def test_an_id_that_is_not_there_has_no_place(other: str, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(states, "FEW", few)
+    monkeypatch.setattr(states, "LOOKUP_FACTOR", few)
     loaded = BrowsedState(state_of(["a", "b"]))
     assert list(loaded.places(["a", "b"])) == [0, 1]
     with pytest.raises(AssertionError, match=other):
@@ -147,7 +147,7 @@ async def test_a_state_is_loaded_again_only_after_a_commit_and_a_rest(monkeypatc
     first = await cache.get(client, key("a"))
     assert await cache.get(client, key("a")) is first
     installation.newest["a"] = 2
-    monkeypatch.setattr(states, "REST", 4)
+    monkeypatch.setattr(states, "RELOAD_FACTOR", 4)
     assert (await cache.get(client, key("a"))).state.last == 2
     load = Installation.state
 
@@ -183,7 +183,7 @@ async def test_few_states_are_loaded_at_a_time(monkeypatch: pytest.MonkeyPatch) 
     async with anyio.create_task_group() as group:
         for name in installation.newest:
             group.start_soon(cache.get, cast("RebaserClient", installation), key(name))
-    assert (most, sorted(installation.loads)) == (states.LOADS, list("abcdef"))
+    assert (most, sorted(installation.loads)) == (states.MAX_LOADS, list("abcdef"))
 
 
 @pytest.mark.anyio
@@ -191,13 +191,13 @@ async def test_what_was_not_read_for_longest_makes_room(monkeypatch: pytest.Monk
     installation, cache = Installation(), StateCache()
     client = cast("RebaserClient", installation)
     installation.newest = {"a": 1, "b": 1, "c": 1}
-    monkeypatch.setattr(states, "ROOM", 2 * (await cache.get(client, key("a"))).memory)
+    monkeypatch.setattr(states, "MAX_MEMORY", 2 * (await cache.get(client, key("a"))).memory)
     for name in ("b", "a", "c", "a"):
         await cache.get(client, key(name))
     assert installation.loads == ["a", "b", "c"]
     await cache.get(client, key("b"))
     assert installation.loads == ["a", "b", "c", "b"]
-    monkeypatch.setattr(states, "ROOM", 0)
+    monkeypatch.setattr(states, "MAX_MEMORY", 0)
     await cache.get(client, key("c"))
     await cache.get(client, key("c"))
     assert installation.loads == ["a", "b", "c", "b", "c"], "the newest one stays, however large"

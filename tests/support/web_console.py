@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import dataclass
 from typing import Any
@@ -106,14 +106,16 @@ def workspace() -> str:
 
 
 @asynccontextmanager
-async def web_console(nats_url: str, *, prefix: str = "", **options: Any) -> AsyncIterator[WebConsole]:
-    """Serve a console with `options`, those of `ConsoleOptions`."""
+async def web_console(
+    nats_url: str, *, prefix: str = "", names: Collection[str] = (), **options: Any
+) -> AsyncIterator[WebConsole]:
+    """Serve a console with `options`, those of `ConsoleOptions`. `names` are additional hosts that it accepts."""
 
     def connect() -> AbstractAsyncContextManager[RebaserClient]:
         return RebaserClient.connect(nats_url, prefix=prefix)
 
     with closing(await listen("127.0.0.1:0")) as listener:
         port = listener.getsockname()[1]
-        chosen = ConsoleOptions(accepted_hosts("127.0.0.1", port, ()), **options)
+        chosen = ConsoleOptions(accepted_hosts("127.0.0.1", port, names), **options)
         async with server.console(connect, listener, chosen, "0.0-test"):
             yield WebConsole(port)

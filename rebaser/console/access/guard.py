@@ -41,7 +41,7 @@ HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
 # Headers that proxies add. A proxy that adds none of them often uses HTTP/1.0, which no browser does.
-FORWARDED = {"forwarded", "via", "x-real-ip"} | {f"x-forwarded-{what}" for what in ("for", "host", "proto", "server")}
+FORWARDED = ("forwarded", "via", "x-real-ip", "x-forwarded-", "x-auth-request-")  # with all names that begin so
 ACTION_HEADER = "x-rebaser-action"
 OTHER_SITES = ("cross-site", "same-site")  # a page there cannot read an answer, but it could make the console work
 PROBES = ("/livez", "/readyz")
@@ -106,11 +106,12 @@ def _refusal(scope: Scope, refused: Refused) -> Any:
 def check(method: str, path: str, headers: dict[str, str], options: ConsoleOptions) -> None:
     """Raise `Refused` if the request breaks a rule."""
     host = headers.get("host", "").lower()
-    if host not in options.hosts and path not in PROBES:  # probes name an address, and tell nothing
+    # A prober knows the console only by its address. The answer to a probe reveals nothing about the installation.
+    if host not in options.hosts and path not in PROBES:
         raise Refused(421, "unknown_host", f"this console is not {host[:200]!r}; start it with --allow-host NAME")
     if method in ("GET", "HEAD"):
         if path.startswith("/api/") and headers.get("sec-fetch-site") in OTHER_SITES:
-            raise Refused(403, "not_from_console", "a page of another site may not ask this console")
+            raise Refused(403, "not_from_console", "pages from other sites may not send requests to this console")
         return
     if method != "POST":
         raise Refused(405, "method", "use GET, or POST for actions")
@@ -120,7 +121,12 @@ def check(method: str, path: str, headers: dict[str, str], options: ConsoleOptio
         raise Refused(403, "not_from_console", "an action has to come from a page of this console")
     origin = headers.get("origin", "")
     if origin and origin.partition("://")[2].lower() != host:
-        raise Refused(403, "not_from_console", "an action has to come from a page of this console")
+        raise Refused(
+            403,
+            "not_from_console",
+            f"an action has to come from a page of this console: it came from a page of {origin[:200]!r}, and was sent"
+            f" to the host {host[:200]!r}; a proxy in front of the console has to keep the header Host",
+        )
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Refused(415, "not_json", "the body has to be application/json")
     length = headers.get("content-length", "")
@@ -132,7 +138,7 @@ def check(method: str, path: str, headers: dict[str, str], options: ConsoleOptio
 def check_direct(headers: dict[str, str], version: str, *, dev: bool) -> None:
     """Raise `Refused` if a proxy forwarded the request. `version` is that of HTTP. `dev` is true for the console of
     `rebaser dev`, which has no options for this."""
-    if FORWARDED & headers.keys():
+    if any(name.startswith(FORWARDED) for name in headers):
         what, probes = "a proxy forwarded this request", ""
     elif version == "1.0":
         what = "a proxy probably forwarded this request, or it uses HTTP/1.0"

@@ -8,6 +8,7 @@ What a header says about the user counts only if it came from a proxy that is tr
 
 import hmac
 import math
+import re
 import secrets
 import time
 from collections import OrderedDict, deque
@@ -34,6 +35,12 @@ MAX_USER = 128  # characters
 LEAST_TOKEN, MAX_TOKEN = 20, 1024  # characters
 MAX_FILE = 4096  # characters of the file with the token
 PROXY_STREAM = 600.0  # seconds after which a live stream begins anew, and the proxy decides again
+# The beginnings of names of headers that browsers and proxies send with each request.
+OTHER_HEADERS = (
+    *("accept", "authorization", "cache-", "connection", "content-", "cookie", "forwarded", "host", "if-", "origin"),
+    *("priority", "referer", "sec-", "te", "upgrade", "user-agent", "via", "x-real-ip", "x-rebaser-action"),
+    *(f"x-forwarded-{what}" for what in ("for", "host", "port", "proto", "server")),
+)
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -216,6 +223,13 @@ def read_networks(texts: Iterable[str]) -> list[Network]:
     if any(network.prefixlen == 0 for network in found):
         raise ValueError("this would trust everybody; name the addresses of the proxy")
     return found
+
+
+def is_user_header(name: str) -> bool:
+    """Return whether `name` can be a header in which a proxy names the user, and not one that browsers or proxies send
+    anyway."""
+    plain = name.lower()
+    return re.fullmatch(r"[a-z0-9-]{1,64}", plain) is not None and not plain.startswith(OTHER_HEADERS)
 
 
 def _digest(text: str) -> bytes:

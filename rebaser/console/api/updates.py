@@ -1,10 +1,10 @@
 """`/dvu`: the updates of derived values that run or are due. `/dvu/reasons`: why the first ones that are due wait.
 `/change-sets/…/updates`: the updates of one change set.
 
-Facts about an update that only its server's metrics and traces have, such as the times of its stages, are not here.
+Servers report how long the stages of recent updates took; this is lost when a server ends.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,15 +16,18 @@ from rebaser.console.api.values import base_path
 from rebaser.console.live.hub import Seen
 from rebaser.console.resources import Answer, Console, Given, Resource
 from rebaser.console.shapes import activity_object, cut, time_text
-from rebaser_client import LogEntry, RebaserClient
+from rebaser_client import LogEntry
+from rebaser_client.admin.explanations import Explanation
 from rebaser_client.admin.fleet import ActiveChangeSet
 from rebaser_core.commit import Kind
 from rebaser_core.errors import RebaserError
+from rebaser_core.explain.facts import ServerFacts
 
 EXPLAINED = 8  # change sets of a page whose reasons are looked up; each takes about a dozen requests to NATS
 UPDATES = 20  # the newest updates of one change set
 SCANNED = 500  # commits that are read to find them
 SCAN = 3.0  # seconds that this may take
+STAGES = ("plan", "spark", "absorb", "commit")
 STATES = {"dvu_put_off": "put off", "dvu_waiting": "failing", "dvu_running": "updating"}  # by the code of the reason
 
 
@@ -81,7 +84,7 @@ async def read_reasons(console: Console, given: Given) -> Answer:
 
     async def explain(row: ActiveChangeSet) -> None:
         try:
-            reason = await _reason(client, row.workspace, row.change_set)
+            reason = _reason(await client.explain(row.workspace, row.change_set))
         except RebaserError as error:
             reason = {"state": "due", "code": error.code, "text": cut(told(error.message)), "advice": ""}
         found[f"{row.workspace}/{row.change_set}"] = reason
@@ -92,9 +95,8 @@ async def read_reasons(console: Console, given: Given) -> Answer:
     return {"at": seen.view.at, "reasons": found}
 
 
-async def _reason(client: RebaserClient, workspace: str, change_set: str) -> Answer:
+def _reason(found: Explanation) -> Answer:
     """Return the most likely reason why the update of a change set waits, and what its owner reports."""
-    found = await client.explain(workspace, change_set)
     first = next((reason for reason in found.reasons if reason.waits), found.reasons[0])
     attempt, owner = None if found.facts.log is None else found.facts.log.attempt, found.facts.owner
     waits = owner is not None and owner[1].update == "waiting"
@@ -124,10 +126,10 @@ async def read_updates(console: Console, given: Given) -> Answer:
                     break
             else:
                 complete = True
-    now = await _reason(client, key.workspace, key.change_set)
+    found = await client.explain(key.workspace, key.change_set)
     return {
-        "now": now,
-        "rows": update_rows(noted, complete=complete),
+        "now": _reason(found),
+        "rows": update_rows(noted, stage_times(found.facts.servers), complete=complete),
         "position": noted[0].position if noted else 0,
         "scanned": len(noted),
         "complete": complete,
@@ -160,8 +162,20 @@ class Noted:
         )
 
 
-def update_rows(commits: Sequence[Noted], *, complete: bool) -> list[Answer]:
+def stage_times(servers: Iterable[ServerFacts]) -> dict[int, Answer]:
+    """Return the duration of each stage in seconds, by the position of the update. Updates that no server remembers
+    are missing."""
+    return {
+        update.commit: {stage: update.stages[stage] for stage in STAGES if stage in update.stages}
+        for server in servers
+        if server.about is not None
+        for update in server.about.recent_updates
+    }
+
+
+def update_rows(commits: Sequence[Noted], stages: Mapping[int, Answer], *, complete: bool) -> list[Answer]:
     """Return the updates among `commits`, the newest first, each with the edits that no earlier update had covered.
+    `stages` is what `stage_times` returns.
 
     `waited` is the time from the oldest of these edits to the update. It is None if that edit may be missing in
     `commits`, which is so for the oldest update unless `commits` are `complete`.
@@ -181,6 +195,7 @@ def update_rows(commits: Sequence[Noted], *, complete: bool) -> list[Answer]:
                 "edits": len(edits) if known else None,
                 "waited": _seconds(min(edits), one.time) if known and edits else None,
                 "values": one.values,
+                "stages": stages.get(one.position),
             }
         )
     return rows

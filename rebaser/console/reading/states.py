@@ -2,7 +2,7 @@
 
 Invariants: a state in the cache is never changed, only replaced by a newer one. Loading takes at most a fifth of the
 time: while a large change set changes all the time, pages show a state that is a little older. All cached states
-together take at most `ROOM`, except for the newest one. At most `LOADS` states are loaded at a time.
+together take at most `MAX_MEMORY`, except for the newest one. At most `MAX_LOADS` states are loaded at a time.
 """
 
 import time
@@ -23,14 +23,14 @@ from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.state.change_set import ChangeSetState
 
-ROOM = 1 << 30  # bytes, as states estimate them
-LOADS = 2
-ID_BYTES = 16  # of a sorted id, beside the state
-REST = 4  # times the duration of a load, during which a change set is not loaded again
-SLICE = 50_000  # ids that are sorted at once; more would hold up the event loop
-CHUNK = 200  # neighbours in the order of ids, whose ids are searched as one text
-LAST = "\U0010ffff"  # has no next character; no id contains it, since it is not printable
-FEW = 10  # times as many ids as are looked up one by one
+MAX_MEMORY = 1 << 30  # bytes of all cached states, as the states estimate them
+MAX_LOADS = 2
+ID_BYTES = 16  # bytes that each sorted id takes in addition to its state
+RELOAD_FACTOR = 4  # a change set is not loaded again for this many times the duration of the last load
+SORTED_AT_ONCE = 50_000  # ids; sorting more in one call would block the event loop
+IDS_PER_TEXT = 200  # ids that are neighbours in the order of ids, and are searched as one text
+LAST_CHARACTER = "\U0010ffff"  # has no successor; no id contains it, because it is not printable
+LOOKUP_FACTOR = 10  # some of the ids are looked up one by one if all ids are at least this many times as many
 T = TypeVar("T")
 _numbers = count()
 
@@ -83,18 +83,20 @@ class BrowsedState:
         """Return the ids of all groups of neighbours in which each of `parts`, in lower case, occurs. These are all ids
         that contain the parts, and usually few others: a search in a long text takes a fraction of one in many ids."""
         if self._chunks is None:
-            self._chunks = ["\n".join(self.ids[at : at + CHUNK]).lower() for at in range(0, len(self.ids), CHUNK)]
+            self._chunks = [
+                "\n".join(self.ids[at : at + IDS_PER_TEXT]).lower() for at in range(0, len(self.ids), IDS_PER_TEXT)
+            ]
         found: list[str] = []
         for number, chunk in enumerate(self._chunks):
             if all(part in chunk for part in parts):
-                found += self.ids[number * CHUNK : (number + 1) * CHUNK]
+                found += self.ids[number * IDS_PER_TEXT : (number + 1) * IDS_PER_TEXT]
         return found
 
     def places(self, some: Sequence[str]) -> "array[int]":
         """Return the places in `ids` of some of them, which are in order, too. Another id would get a wrong place, or
         end the list early; it raises `AssertionError`."""
         found = array("I")
-        if len(some) * FEW > len(self.ids):
+        if len(some) * LOOKUP_FACTOR > len(self.ids):
             rest = iter(some)
             wanted = next(rest, None)
             for place, id_ in enumerate(self.ids):
@@ -126,7 +128,7 @@ class StateCache:
 
     def __init__(self) -> None:
         self._states: OrderedDict[ChangeSetKey, tuple[BrowsedState, float]] = OrderedDict()
-        self._loads = CapacityLimiter(LOADS)
+        self._loads = CapacityLimiter(MAX_LOADS)
         self._locks: WeakValueDictionary[ChangeSetKey, anyio.Lock] = WeakValueDictionary()
 
     async def get(self, client: RebaserClient, key: ChangeSetKey) -> BrowsedState:
@@ -145,21 +147,21 @@ class StateCache:
                     state = await client.state(key.workspace, key.change_set)
                     found = await to_thread.run_sync(BrowsedState, state)
                     ended = time.monotonic()
-                self._states[key] = found, ended + REST * (ended - began)
+                self._states[key] = found, ended + RELOAD_FACTOR * (ended - began)
             self._states.move_to_end(key)
             self._make_room()
             return found
 
     def _make_room(self) -> None:
-        while len(self._states) > 1 and sum(found.memory for found, _ in self._states.values()) > ROOM:
+        while len(self._states) > 1 and sum(found.memory for found, _ in self._states.values()) > MAX_MEMORY:
             self._states.popitem(last=False)
 
 
 def _sorted(ids: Iterable[str]) -> list[str]:
     found = list(ids)
-    if len(found) <= SLICE:
+    if len(found) <= SORTED_AT_ONCE:
         return sorted(found)
-    return list(merge(*(sorted(found[at : at + SLICE]) for at in range(0, len(found), SLICE))))
+    return list(merge(*(sorted(found[at : at + SORTED_AT_ONCE]) for at in range(0, len(found), SORTED_AT_ONCE))))
 
 
 def span(ids: Sequence[str], prefix: str) -> tuple[int, int]:
@@ -179,6 +181,6 @@ def start_after(ids: Sequence[str], after: str, low: int) -> int:
 
 def behind(prefix: str) -> str:
     """Return the smallest text that is greater than all texts with this prefix."""
-    if prefix[-1] == LAST:
+    if prefix[-1] == LAST_CHARACTER:
         return prefix
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rebaser_client import RebaserClient
 
 DEFAULT_PORT = 8420
+USER_HEADER = "X-Forwarded-User"
 
 
 def console(
@@ -72,7 +73,7 @@ def console(
             help="With --auth proxy: the header in which the proxy sends the user's name.",
             allow_from_autoenv=False,
         ),
-    ] = "X-Forwarded-User",
+    ] = USER_HEADER,
     insecure: Annotated[
         bool,
         typer.Option(
@@ -167,7 +168,14 @@ def console_access(auth: str, token_file: Path | None, networks: list[str], head
     """Return the rule that says who may use the console. Raise a usage error if the options contradict each other, and
     `ConfigError` if the file does not contain a valid token."""
     from rebaser.cli.errors import usage_error
-    from rebaser.console.access.rules import OpenAccess, ProxyAccess, TokenAccess, read_networks, read_token
+    from rebaser.console.access.rules import (
+        OpenAccess,
+        ProxyAccess,
+        TokenAccess,
+        is_user_header,
+        read_networks,
+        read_token,
+    )
 
     if (token_file is not None) != (auth == "token"):
         raise usage_error("use --auth token and --token-file together")
@@ -175,6 +183,10 @@ def console_access(auth: str, token_file: Path | None, networks: list[str], head
         raise usage_error(
             "use --auth proxy and --trust-proxy together: the addresses of the trusted proxy are required"
         )
+    if auth != "proxy" and header != USER_HEADER:
+        raise usage_error("use --auth proxy and --user-header together")
+    if not is_user_header(header):
+        raise usage_error(f"--user-header: {header!r} is no header in which only a proxy names a user")
     if token_file is not None:
         return TokenAccess(read_token(token_file))
     if auth != "proxy":

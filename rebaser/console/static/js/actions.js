@@ -50,7 +50,7 @@ export function outcome(tools, name) {
   const { busy, failed, done } = tools.state;
   if (busy === name) return html`<p class="dim" role="status">Working…</p>`;
   if (failed?.name === name) return failedBox(failed.error);
-  if (done?.name === name && done.told) return html`<div class="notice good" role="status">${icon("check")}<div>${done.told}</div></div>`;
+  if (done?.name === name && done.told) return html`<div class="notice good" role="status" tabindex="-1" data-outcome>${icon("check")}<div>${done.told}</div></div>`;
   return null;
 }
 
@@ -86,6 +86,6 @@ export const tick = (name, label, checked = false) => html`<label class="tick"><
 
 // Who acts, and why. The author is remembered in this browser.
 export const whoFields = (why) => [
-  html`${field("author", "Author", { value: author(), most: 128 })}`,
-  html`${field("message", "Why", { hint: why, wide: true })}`,
+  field("author", "Author", { value: author(), most: 128 }),
+  field("message", "Why", { hint: why, wide: true }),
 ];

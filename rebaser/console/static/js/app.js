@@ -1,6 +1,7 @@
 // The shell: which page is shown, what it is fed with, and the keys.
 
 import { follow, get, act, logout } from "./data.js";
+import { keepFocus, step } from "./focus.js";
 import { html, keyed, render } from "./html.js";
 import { icon, troubleBox } from "./parts.js";
 
@@ -39,9 +40,12 @@ const KEYS = [
   ["t", "switch between light and dark"],
   ["?", "these keys"],
 ];
-const TYPING = 200; // milliseconds without a key until a search begins
-const RENEWED_EVERY = 4000; // milliseconds between two reads of the same
-const TOLD_EVERY = 5000; // milliseconds between two things that a screen reader is told
+// Milliseconds without a key until a search begins.
+const TYPING = 200;
+// Milliseconds between two reads of the same.
+const RENEWED_EVERY = 4000;
+// Milliseconds between two things that a screen reader is told.
+const TOLD_EVERY = 5000;
 
 const app = { at: null, page: null, feeds: new Map(), local: {}, link: "connecting", keysOpen: false, focusHeading: false, told: "", toldAt: 0 };
 const root = document.getElementById("app");
@@ -68,7 +72,8 @@ async function show(moved) {
   const found = matchRoute(pathname.length > 1 ? pathname.replace(/\/$/, "") : pathname);
   const at = { pathname, query: Object.fromEntries(new URLSearchParams(search)), path: found?.path ?? {} };
   const page = found === null ? missing : (await import(`./pages/${found.name}.js`)).page;
-  if (window.location.pathname !== pathname || window.location.search !== search) return; // somebody went on meanwhile
+  // Somebody went on meanwhile.
+  if (window.location.pathname !== pathname || window.location.search !== search) return;
   const isNew = app.page !== page || JSON.stringify(app.at?.path) !== JSON.stringify(at.path);
   app.at = at;
   if (isNew) {
@@ -146,7 +151,8 @@ function reload(name) {
   if (before === undefined) return;
   before.stop();
   const again = begin(app.page.sources(app.at)[name], before.data);
-  again.trouble = before.trouble; // until there is an answer
+  // Until there is an answer.
+  again.trouble = before.trouble;
   app.feeds.set(name, again);
 }
 
@@ -175,6 +181,7 @@ const tools = {
     const { trouble } = app.feeds.get(name);
     return trouble ? troubleBox(trouble) : html`<p class="loading" role="status">Loading…</p>`;
   },
+  isGone: (name) => isGone(app.feeds.get(name)),
   get state() {
     return app.local;
   },
@@ -195,6 +202,7 @@ function draw() {
     if (app.page === null) return;
     render(shell(), root);
     if (app.focusHeading) focusHeading();
+    else keepFocus();
     showCentre();
   });
 }
@@ -211,7 +219,9 @@ function showCentre() {
   const centre = document.querySelector("[data-center]");
   if (centre === null || centred === now) return;
   centred = now;
-  centre.scrollIntoView({ inline: "center", block: "nearest" });
+  const frame = centre.closest(".scroll");
+  const [inner, outer] = [centre, frame].map((one) => one.getBoundingClientRect());
+  frame.scrollBy(inner.left + inner.width / 2 - outer.left - outer.width / 2, inner.top + inner.height / 2 - outer.top - outer.height / 2);
 }
 
 // The heading of a new page gets the focus: that of "Loading…" first, and then that of the page.
@@ -242,7 +252,7 @@ function shell() {
     <header class="bar">
       <a class="brand" href="/"><img src="/static/icon.svg" alt="" width="22" height="22"><span>Rebaser</span></a>
       <nav class="main-nav" aria-label="Pages of the console">
-        ${NAV.map(([href, word]) => keyed(href, html`<a href=${href} aria-current=${here(href) ? "page" : null}>${word}</a>`))}
+        ${NAV.map(([href, word]) => html`<a href=${href} aria-current=${here(href) ? "page" : null}>${word}</a>`)}
       </nav>
       <span class="tools">
         ${document.documentElement.dataset.values === "hidden" ? html`<span class="tag">values hidden</span>` : null}
@@ -306,7 +316,7 @@ function toggleKeys(open) {
 const keysDialog = () => html`<div class="veil" @click=${(event) => event.target === event.currentTarget && toggleKeys(false)}>
   <div class="dialog" role="dialog" aria-modal="true" aria-labelledby="keys-title">
     <h2 id="keys-title">Keys</h2>
-    <dl class="keys">${KEYS.map(([key, meaning]) => keyed(key, html`<div><dt><kbd>${key}</kbd></dt><dd>${meaning}</dd></div>`))}</dl>
+    <dl class="keys">${KEYS.map(([key, meaning]) => html`<div><dt><kbd>${key}</kbd></dt><dd>${meaning}</dd></div>`)}</dl>
     <button type="button" class="button" @click=${() => toggleKeys(false)}>Close</button>
   </div>
 </div>`;
@@ -321,14 +331,15 @@ function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "Escape" && app.keysOpen) return toggleKeys(false);
   if (app.keysOpen) {
-    if (event.key === "Tab") event.preventDefault(); // the dialog has one button
+    // The dialog has one button.
+    if (event.key === "Tab") event.preventDefault();
     return;
   }
-  if (event.target.matches("input, textarea, select")) {
+  if (event.target.matches("input:not([type=checkbox]), textarea, select")) {
     if (event.key === "Escape") {
       // Otherwise, the browser would empty a search, and the table stay filtered by it.
       event.preventDefault();
-      event.target.blur();
+      (event.target.closest("details")?.querySelector("summary") ?? document.querySelector("[data-rows] a") ?? document.querySelector("h1")).focus();
     }
     return;
   }
@@ -345,23 +356,15 @@ function onKey(event) {
     t: switchTheme,
     "[": () => document.querySelector("a[rel=prev]")?.click(),
     "]": () => document.querySelector("a[rel=next]")?.click(),
-    ArrowDown: () => step(1),
-    ArrowUp: () => step(-1),
+    ArrowDown: () => step("nextElementSibling"),
+    ArrowUp: () => step("previousElementSibling"),
   };
   if (acts[event.key]?.() !== false && event.key in acts) event.preventDefault();
 }
 
-// Move from row to row of a table. Returns false, so that the page scrolls, if no row has the focus.
-function step(by) {
-  const links = [...document.querySelectorAll("[data-rows] .row-link")];
-  const place = links.indexOf(document.activeElement);
-  if (place < 0) return false;
-  links[Math.min(Math.max(place + by, 0), links.length - 1)].focus();
-  return true;
-}
-
 function onClick(event) {
-  const link = event.target.closest("a[href]"); // of HTML or of SVG
+  // Of HTML or of SVG.
+  const link = event.target.closest("a[href]");
   if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
   const target = new URL(link.getAttribute("href"), window.location.href);
   if (target.origin !== window.location.origin || target.pathname.startsWith("/api/")) return;

@@ -2,7 +2,7 @@
 
 import { html, keyed } from "./html.js";
 import { address, ago, age, clock, count, plural } from "./format.js";
-import { badge, icon, marks, oldNotice } from "./parts.js";
+import { badge, icon, marks, notice, oldNotice } from "./parts.js";
 
 export const base = (at, tab = "") => `/change-sets/${at.path.workspace}/${at.path.changeSet}${tab}`;
 export const valueAddress = (at, id) => address(base(at, "/value"), { id });
@@ -37,15 +37,25 @@ function facts(at, head) {
 // The head of a page. `more`: what stands behind the tabs, for instance a value.
 export function changeSetHead(at, head, tab) {
   return html`${oldNotice(head.trouble, clock(head.at))}
-    ${head.problem ? html`<div class="notice bad" role="alert">${icon("alert")}<div><strong>Its log cannot be read</strong><p>${head.problem}</p></div></div>` : null}
+    ${head.problem ? notice("bad", "alert", "Its log cannot be read", head.problem, "alert") : null}
     <div class="object-head">
       <p class="crumbs"><a href="/change-sets">Change sets</a> / <a href=${address("/change-sets", { q: `${at.path.workspace}/` })}>${at.path.workspace}</a> /</p>
       <div class="object-title"><h1 tabindex="-1">${at.path.changeSet}</h1>${badge(head.state)}<span class="marks">${marks(head)}</span></div>
-      <p class="facts">${facts(at, head).map((one, index) => keyed(index, one))}</p>
+      <p class="facts">${facts(at, head)}</p>
     </div>
     <nav class="tabs" aria-label="Parts of the change set">
       ${TABS(head).map(([path, word]) => keyed(path, html`<a href=${base(at, path)} aria-current=${path === tab ? "page" : null}>${word}</a>`))}
     </nav>`;
+}
+
+// The groups of an id, or of a group of ids, as links to their values.
+export function crumbs(at, id) {
+  const parts = id.split("/").slice(0, -1);
+  const link = (prefix, word) => html`<a href=${address(base(at), at.query, { prefix, id: "", after: "" })}>${word}</a>`;
+  return html`<p class="crumbs mono">${link("", "all")} / ${parts.map((part, index) => {
+    const to = `${parts.slice(0, index + 1).join("/")}/`;
+    return html`<span>${to === id ? html`<strong>${part}</strong>` : link(to, part)} / </span>`;
+  })}</p>`;
 }
 
 // An id: the last part stands out, since many ids begin alike.

@@ -56,8 +56,10 @@ function toLogin() {
 }
 
 // A page without a live stream does not notice that its session ended, and the browser may bring back one that was left.
-const SESSION_EVERY = 60000; // milliseconds between two checks of the session
-const checkSession = () => document.hidden || get("/session").catch(() => {}); // what fails otherwise is told elsewhere
+// Milliseconds between two checks of the session.
+const SESSION_EVERY = 60000;
+// What fails otherwise is told elsewhere.
+const checkSession = () => document.hidden || get("/session").catch(() => {});
 
 if (globalThis.document?.documentElement.dataset.auth === "token") {
   document.addEventListener("visibilitychange", checkSession);
@@ -70,7 +72,8 @@ export async function logout() {
   window.location.replace("/login");
 }
 
-const AGAIN = 3000; // milliseconds
+// Milliseconds.
+const AGAIN = 3000;
 
 // Throw the reason why a stream was refused, which an EventSource does not tell.
 async function checkStream(path) {

@@ -20,6 +20,8 @@ export function age(seconds) {
   return `${NUMBER.format(Math.round(seconds / 86400))} d`;
 }
 
+export const duration = (seconds) => (seconds < 1 ? `${Math.round(seconds * 1000)} ms` : age(seconds));
+
 export function bytes(number) {
   for (const [unit, size] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
     if (number >= size) return `${(number / size).toFixed(number / size < 10 ? 1 : 0)} ${unit}`;

@@ -3,7 +3,7 @@
 export const WIDTH = 230;
 export const HEIGHT = 46;
 export const ACROSS = 90;
-export const DOWN = 16;
+export const DOWN = 20;
 
 // Places for `nodes` ({id, level}) and `edges` ({from, to}): {places: Map of id to {x, y}, width, height}.
 export function layout(nodes, edges) {

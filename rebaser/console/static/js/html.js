@@ -33,7 +33,8 @@ export function keyed(key, template) {
 
 // An address that a link may have: of this console, or of the web. Anything else, such as javascript:, leads nowhere.
 export function safeAddress(text) {
-  return /^(?:\/(?![/\\])|[#?]|https?:\/\/)/i.test(text) && !/[\t\n\r]/.test(text) ? text : "#"; // browsers leave these out
+  // Browsers leave these out.
+  return /^(?:\/(?![/\\])|[#?]|https?:\/\/)/i.test(text) && !/[\t\n\r]/.test(text) ? text : "#";
 }
 
 // The markup of the literal parts, with a mark in place of each hole.
@@ -76,7 +77,8 @@ function planOf(template) {
 function compile(strings, isSvg) {
   const holder = document.createElement("template");
   const text = markup(strings);
-  holder.innerHTML = isSvg ? `<svg>${text}</svg>` : text; // literal parts only
+  // Literal parts only.
+  holder.innerHTML = isSvg ? `<svg>${text}</svg>` : text;
   const content = holder.content;
   if (isSvg) content.firstChild.replaceWith(...content.firstChild.childNodes);
   const parts = [];
@@ -147,7 +149,8 @@ function makePart(plan, node) {
       const value = single ? values[first] : plan.literals.reduce((text, literal, at) => text + (values[plan.indexes[at - 1]] ?? "") + literal);
       if (value === before) return;
       if (plan.kind === "property") {
-        if (node !== document.activeElement) node[plan.name] = value; // else it would undo what somebody types
+        // Else it would undo what somebody types.
+        if (node !== document.activeElement) node[plan.name] = value;
       } else {
         setAttribute(node, plan, plan.kind === "flag" ? Boolean(value) : value);
       }

@@ -2,12 +2,11 @@
 
 import { field, form, outcome, run, whoFields } from "./actions.js";
 import { base } from "./change_set.js";
-import { html, keyed } from "./html.js";
+import { html } from "./html.js";
 
 export function manage(at, head, tools) {
   if (!head.actions || !head.lastCommit) return null;
-  const disabled = Boolean(tools.state.busy);
-  const rows = (fields) => fields.map((one, index) => keyed(index, one));
+  const disabled = tools.state.busy;
   const create = (data) => run(tools, "manage", `${base(at)}/branch`, data, (answer) => tools.go(`/change-sets/${at.path.workspace}/${answer.changeSetId}`));
   const open = head.status === "open";
   const mark = (data) => run(tools, "manage", `${base(at)}/${open ? "close" : "reopen"}`, data, () => (open ? "It is closed." : "It is open again."));
@@ -16,12 +15,12 @@ export function manage(at, head, tools) {
       <div class="stack-wide">
         ${form({
           label: "Create a branch",
-          fields: rows([field("name", `A branch of ${head.changeSetId} named`, { most: 64, required: true }), ...whoFields("what the branch is for")]),
+          fields: [field("name", `A branch of ${head.changeSetId} named`, { most: 64, required: true }), ...whoFields("what the branch is for")],
           button: "Create",
           submit: create,
           disabled,
         })}
-        ${form({ label: open ? "Close" : "Reopen", fields: rows(whoFields(open ? "why it is closed" : "why it is reopened")), button: `${open ? "Close" : "Reopen"} ${head.changeSetId}`, submit: mark, disabled })}
+        ${form({ label: open ? "Close" : "Reopen", fields: whoFields(open ? "why it is closed" : "why it is reopened"), button: `${open ? "Close" : "Reopen"} ${head.changeSetId}`, submit: mark, disabled })}
         ${open ? html`<p class="dim">A closed change set can be read, and accepts no edits until it is reopened.</p>` : null}
       </div>
     </details>`;

@@ -87,19 +87,16 @@ export function table({ label, columns, rows, key, sort = null, empty = "Nothing
   if (!rows.length) return html`<p class="empty">${empty}</p>`;
   const kind = (column) => `${column.right ? "right" : ""} ${column.level ? `level-${column.level}` : ""} ${column.kind ?? ""}`.trim() || null;
   const head = (column) =>
-    keyed(
-      column.title,
-      html`<th scope="col" class=${kind(column)} aria-sort=${sort && column.sort === sort.now ? sort.order ?? "descending" : null}>
-        ${sort && column.sort ? html`<a href=${sort.href(column.sort)}>${column.title}</a>` : column.title}
-      </th>`,
-    );
+    html`<th scope="col" class=${kind(column)} aria-sort=${sort && column.sort === sort.now ? sort.order ?? "descending" : null}>
+      ${sort && column.sort ? html`<a href=${sort.href(column.sort)}>${column.title}</a>` : column.title}
+    </th>`;
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${label}>
     <table>
       <caption class="hidden">${label}</caption>
       <thead><tr>${columns.map(head)}</tr></thead>
       <tbody data-rows>
         ${rows.map((row) =>
-          keyed(key(row), html`<tr>${columns.map((column) => keyed(column.title, html`<td class=${kind(column)}>${column.cell(row)}</td>`))}</tr>`),
+          keyed(key(row), html`<tr>${columns.map((column) => html`<td class=${kind(column)}>${column.cell(row)}</td>`)}</tr>`),
         )}
       </tbody>
     </table>
@@ -127,18 +124,16 @@ export function search(at, tools, { label, name = "q", hint = "" }) {
   </label>`;
 }
 
-// Links that choose one of a few values of a parameter. `choices`: [value, word, number or null].
-export function chips(at, name, choices, label, usual = choices[0][0]) {
+// Links that choose one of a few values of a parameter. `choices`: [value, word]. `numbers`: by value, as far as known.
+export function chips(at, name, choices, label, numbers = {}, usual = choices[0][0]) {
   const now = at.query[name] ?? usual;
   return html`<nav class="chips" aria-label=${label}>
-    ${choices.map(([value, word, number]) =>
-      keyed(
-        value,
+    ${choices.map(
+      ([value, word]) =>
         html`<a class="chip" aria-current=${value === now ? "true" : null}
           href=${address(at.pathname, at.query, { [name]: value === usual ? "" : value, offset: "", after: "" })}>
-          ${word}${number === null || number === undefined ? null : html`<span class="chip-count">${count(number)}</span>`}
+          ${word}${numbers[value] === undefined ? null : html`<span class="chip-count">${count(numbers[value])}</span>`}
         </a>`,
-      ),
     )}
   </nav>`;
 }
@@ -158,11 +153,12 @@ export function pager(at, { offset, limit, matching }, name = "offset") {
   </nav>`;
 }
 
+// A box with a title and a text. `role`: whether a screen reader reads it at once.
+export const notice = (tone, picture, title, text, role = null) => html`<div class="notice ${tone}" role=${role}>${icon(picture)}
+  <div><strong>${title}</strong><p>${text}</p></div></div>`;
+
 export function troubleBox(trouble) {
-  return html`<div class="notice bad" role="alert">
-    ${icon("alert")}
-    <div><strong>${TITLES[trouble.code] ?? "This cannot be shown"}</strong><p>${trouble.message}</p></div>
-  </div>`;
+  return notice("bad", "alert", TITLES[trouble.code] ?? "This cannot be shown", trouble.message, "alert");
 }
 
 const TITLES = {
@@ -172,16 +168,17 @@ const TITLES = {
   console_away: "The console is away",
   forwarded: "This console is open to everybody",
   no_such_change_set: "There is no such change set",
+  no_such_value: "There is no such value",
 };
 
 // A note that what is shown is not the newest.
 export const oldNotice = (problem, since) =>
-  problem ? html`<div class="notice warn" role="alert">${icon("alert")}<div><strong>Nothing newer since ${since}</strong><p>${problem}</p></div></div>` : null;
+  problem ? notice("warn", "alert", `Nothing newer since ${since}`, problem, "alert") : null;
 
 // A trouble with what it is about, for instance the values in conflict.
-export const failedBox = (trouble) => html`<div class="notice bad" role="alert">${icon("alert")}<div>
+export const failedBox = (trouble) => html`<div class="notice bad" role="alert" tabindex="-1" data-outcome>${icon("alert")}<div>
   <strong>${trouble.status >= 400 && trouble.status < 500 ? "Nothing was done" : "It is not certain whether this was done"}</strong><p>${trouble.message}</p>
-  ${trouble.details?.length ? html`<ul class="details">${trouble.details.map((one, index) => keyed(index, html`<li><span class="mono">${one.id}</span> ${one.message}</li>`))}</ul>` : null}
+  ${trouble.details?.length ? html`<ul class="details">${trouble.details.map((one) => html`<li><span class="mono">${one.id}</span> ${one.message}</li>`)}</ul>` : null}
 </div></div>`;
 
 export const name = (row) => `${row.workspaceId}/${row.changeSetId}`;

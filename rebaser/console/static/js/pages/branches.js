@@ -39,7 +39,7 @@ export const page = {
       <div class="page-head"><h1 tabindex="-1">Branches</h1><span class="dim">change sets that can be applied to a target</span></div>
       <div class="filters">
         ${search(at, tools, { label: "Search branches", hint: "Search names of branches and targets" })}
-        ${chips(at, "state", FILTERS.map(([value, word]) => [value, word, data.counts[value]]), "Filter")}
+        ${chips(at, "state", FILTERS, "Filter", data.counts)}
       </div>
       ${table({ label: "Branches", columns: COLUMNS(data), rows: data.rows, key: name, sort, empty: at.query.q ? "No branch has such a name." : "No branch is in this state. Create one: rebaser branch WS NAME" })}
       ${pager(at, data)}`;

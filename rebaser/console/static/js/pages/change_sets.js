@@ -49,7 +49,7 @@ export const page = {
         <a class="side" href=${file(address("/change-sets.csv", at.query))} download>Download as CSV</a></div>
       <div class="filters">
         ${search(at, tools, { label: "Search change sets", hint: "Search, for instance: shop draft" })}
-        ${chips(at, "state", FILTERS.map(([value, word]) => [value, word, data.counts[value]]), "Filter")}
+        ${chips(at, "state", FILTERS, "Filter", data.counts)}
       </div>
       ${table({ label: "Change sets", columns: COLUMNS(data), rows: data.rows, key: name, sort, empty: at.query.q ? "No change set has such a name." : "No change set is in this state." })}
       ${pager(at, data)}`;

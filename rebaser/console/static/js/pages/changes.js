@@ -3,8 +3,8 @@
 import { form, outcome, run, tick, whoFields } from "../actions.js";
 import { base, changeSetHead, commitAddress, fullName, headSource, idLink, valueCell } from "../change_set.js";
 import { address, count, plural } from "../format.js";
-import { html, keyed } from "../html.js";
-import { badge, icon, pager, table } from "../parts.js";
+import { html } from "../html.js";
+import { badge, icon, notice, pager, table } from "../parts.js";
 
 const side = (text) => (text === null ? html`<span class="dim">does not exist</span>` : html`<span class="mono clip">${text}</span>`);
 
@@ -30,7 +30,7 @@ function rebaseBox(at, head, tools) {
   return html`<div class="notice warn">${icon("down")}<div><strong>${head.target} was edited after the base of this branch</strong>
     <p>Bring these edits in before you review.</p>
     ${head.actions
-      ? html`<button type="button" class="button" ?disabled=${Boolean(tools.state.busy)} @click=${() =>
+      ? html`<button type="button" class="button" ?disabled=${tools.state.busy} @click=${() =>
           run(tools, "rebase", `${base(at)}/rebase`, {}, (answer) => {
             tools.reload("changes");
             return answer.conflicts ? `Up to date, with ${plural(answer.conflicts, "conflict")}.` : `Up to date with ${head.target}@${answer.base}.`;
@@ -42,8 +42,7 @@ function rebaseBox(at, head, tools) {
 function applyBox(at, head, changes, tools) {
   if (head.status !== "open") return html`<p class="dim">The branch is closed (${head.status}).</p>`;
   if (head.conflicts) {
-    return html`<div class="notice bad">${icon("split")}<div><strong>${plural(head.conflicts, "conflict")} with ${head.target}</strong>
-      <p>Both sides edited the same values. <a href=${base(at, "/conflicts")}>Settle them</a>, and then apply.</p></div></div>`;
+    return notice("bad", "split", `${plural(head.conflicts, "conflict")} with ${head.target}`, html`Both sides edited the same values. <a href=${base(at, "/conflicts")}>Settle them</a>, and then apply.`);
   }
   if (!changes.matching) return null;
   if (!head.actions) return html`<p class="dim">To apply the changes: <span class="mono">rebaser apply ${at.path.workspace} ${at.path.changeSet}</span></p>`;
@@ -55,10 +54,11 @@ function applyBox(at, head, changes, tools) {
       { at: changes.position, targetAt: changes.targetPosition, check: "check" in data, keep: "keep" in data, author: data.author, message: data.message },
       (answer) => {
         const to = { path: { workspace: at.path.workspace, changeSet: head.target } };
-        return html`Applied to ${head.target} in commit <a href=${commitAddress(to, answer.commit)}>${answer.commit}</a>. <span class="dim">To undo it: rebaser revert ${at.path.workspace} ${head.target} ${answer.commit}</span>`;
+        return html`Applied to ${head.target} in commit <a href=${commitAddress(to, answer.commit)}>${answer.commit}</a>. It can be reverted there.`;
       },
     );
-    tools.reload("changes"); // also if it was refused because the target was edited: the page then shows this edit
+    // Also if it was refused because the target was edited: the page then shows this edit.
+    tools.reload("changes");
   };
   return html`<div class="panel">
     <h2>Apply to ${head.target}</h2>
@@ -68,10 +68,10 @@ function applyBox(at, head, changes, tools) {
         ...whoFields("what the change is for"),
         tick("check", `only if ${head.target} gets no new errors`, true),
         tick("keep", "keep the branch open"),
-      ].map((one, index) => keyed(index, one)),
+      ],
       button: `Apply ${plural(changes.matching, "change")}`,
       submit,
-      disabled: Boolean(tools.state.busy),
+      disabled: tools.state.busy,
     })}
   </div>`;
 }

@@ -1,7 +1,7 @@
 // One commit: its requests with what each changed, or the results of an update.
 
 import { choice, field, form, onBranch, outcome, run, whoFields } from "../actions.js";
-import { html, keyed } from "../html.js";
+import { html } from "../html.js";
 import { base, changeSetHead, commitAddress, definitionCell, fullName, headSource, idLink, kindText, requestLine, shown, valueCell } from "../change_set.js";
 import { address, ago, plural } from "../format.js";
 import { badge, table } from "../parts.js";
@@ -20,16 +20,13 @@ const COMPUTED = (at) => [
 ];
 
 function edits(at, commit) {
-  return commit.edits.map((edit, index) => {
+  return commit.edits.map((edit) => {
     const request = commit.requests.find((one) => one.requestId === edit.requestId);
-    return keyed(
-      index,
-      html`<section>
+    return html`<section>
         <div class="section-head">${request ? requestLine(request) : null}</div>
         ${edit.changeCount === 0 ? (request?.outcome === "success" ? html`<p class="dim">It changed nothing.</p>` : null) : table({ label: `Changes of request ${edit.requestId}`, columns: CHANGES(at), rows: edit.changes, key: (row) => row.id })}
         ${shown(edit.changes.length, edit.changeCount, "changes")}
-      </section>`,
-    );
+      </section>`;
   });
 }
 
@@ -58,10 +55,10 @@ function revertForm(at, head, commit, tools) {
         ...(found.length > 1 ? [choice("request", "Which edits", [["", "those of all requests"], ...found.map((id) => [id, `${whose(id)}, ${id}`])])] : []),
         field("name", "On a new branch named", { hint: here, most: 64, required: !here.startsWith("empty") }),
         ...whoFields("why it is reverted"),
-      ].map((one, index) => keyed(index, one)),
+      ],
       button: "Revert",
       submit,
-      disabled: Boolean(tools.state.busy),
+      disabled: tools.state.busy,
     })}
   </details>`;
 }

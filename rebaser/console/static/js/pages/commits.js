@@ -1,6 +1,6 @@
 // The commits of a change set, the newest first.
 
-import { html, keyed } from "../html.js";
+import { html } from "../html.js";
 import { base, changeSetHead, commitAddress, fullName, headSource, kindText, requestLine } from "../change_set.js";
 import { address, ago, bytes, count, plural } from "../format.js";
 import { table } from "../parts.js";
@@ -14,7 +14,7 @@ export function what(at, row) {
   if (row.reverts) parts.push(html`<span>reverts ${row.reverts.first === row.reverts.last ? row.reverts.first : `${row.reverts.first} to ${row.reverts.last}`}</span>`);
   parts.push(...row.requests.map(requestLine));
   if (row.requestCount > row.requests.length) parts.push(html`<span class="dim">and ${plural(row.requestCount - row.requests.length, "more request", "more requests")}</span>`);
-  return html`<span class="stack">${parts.map((part, index) => keyed(index, part))}</span>`;
+  return html`<span class="stack">${parts}</span>`;
 }
 
 const COLUMNS = (at, now) => [

@@ -41,7 +41,7 @@ function found(at, data, tools) {
   return html`<p class="facts"><span>${where(a, 0)}</span><span>${where(b, 1)}</span><a href=${address("/compare", { ...at.query, a: b, b: a, kind: "", offset: "" })}>swap</a></p>
     <div class="filters">
       ${search(at, tools, { label: "Search values", hint: "Search ids, or a pattern: cart/*/price" })}
-      ${chips(at, "kind", filters.map(([value, word]) => [value, word, data.counts[value]]), "Filter")}
+      ${chips(at, "kind", filters, "Filter", data.counts)}
     </div>
     <section>${table({ label: "Values that differ", columns: COLUMNS(at), rows: data.rows, key: (row) => row.id, empty: data.counts.all ? "No value matches." : "All values are the same." })}
       ${pager(at, data)}</section>`;

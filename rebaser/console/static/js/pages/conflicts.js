@@ -4,7 +4,7 @@ import { field, form, outcome, run, tick } from "../actions.js";
 import { base, changeSetHead, fullName, headSource, idLink } from "../change_set.js";
 import { address, plural } from "../format.js";
 import { html, keyed } from "../html.js";
-import { icon } from "../parts.js";
+import { notice } from "../parts.js";
 
 const text = (definition) => (definition === null ? html`<p class="dim">does not exist</p>` : html`<pre class="block">${definition}</pre>`);
 
@@ -16,7 +16,7 @@ function settle(at, tools, found, ids, body, told) {
 }
 
 function card(at, head, found, one, tools) {
-  const busy = Boolean(tools.state.busy);
+  const busy = tools.state.busy;
   const take = (side) => html`<button type="button" class="button" ?disabled=${busy} aria-label=${`Take ${side} for ${one.id}`}
     @click=${() => settle(at, tools, found, [one.id], { take: side }, `${one.id} as in ${side}`)}>Take this</button>`;
   return keyed(
@@ -32,8 +32,8 @@ function card(at, head, found, one, tools) {
         ? html`<details><summary>Give a new value</summary>${form({
             label: `A new value for ${one.id}`,
             fields: [
-              keyed("value", field("value", "Value, as JSON", { hint: 'for instance 9.5 or "tea"', most: 10000, required: true, wide: true })),
-              keyed("derives", tick("derives", "it is a definition, with function and inputs")),
+              field("value", "Value, as JSON", { hint: 'for instance 9.5 or "tea"', most: 10000, required: true, wide: true }),
+              tick("derives", "it is a definition, with function and inputs"),
             ],
             button: "Settle",
             submit: (data) =>
@@ -48,7 +48,7 @@ function card(at, head, found, one, tools) {
 function all(at, head, found, tools) {
   if (!head.actions || found.rows.length < 2) return null;
   const ids = found.rows.map((row) => row.id);
-  const button = (side) => html`<button type="button" class="button" ?disabled=${Boolean(tools.state.busy)} @click=${() => settle(at, tools, found, ids, { take: side }, `all as in ${side}`)}>Take ${head.target === side ? head.target : head.changeSetId} for the ${ids.length} shown</button>`;
+  const button = (side) => html`<button type="button" class="button" ?disabled=${tools.state.busy} @click=${() => settle(at, tools, found, ids, { take: side }, `all as in ${side}`)}>Take ${head.target === side ? head.target : head.changeSetId} for the ${ids.length} shown</button>`;
   return html`<p class="buttons">${button(head.changeSetId)}${button(head.target)}</p>`;
 }
 
@@ -65,8 +65,7 @@ export const page = {
 
 function list(at, head, found, tools) {
   if (!found.rows.length) {
-    return html`<div class="notice good">${icon("check")}<div><strong>No conflicts</strong>
-      <p>${head.target ? html`<a href=${base(at, "/changes")}>Look at the changes, and apply them to ${head.target}</a>` : ""}</p></div></div>`;
+    return notice("good", "check", "No conflicts", head.target ? html`<a href=${base(at, "/changes")}>Look at the changes, and apply them to ${head.target}</a>` : "");
   }
   return html`<div class="section-head"><h2>${plural(found.matching, "value")} edited in ${found.branch.target} and here</h2>${all(at, head, found, tools)}</div>
     ${found.rows.map((one) => card(at, head, found, one, tools))}

@@ -46,8 +46,8 @@ export function actButtons(tools, sequences, then) {
       ? html`<label class="labelled"><span>To confirm, type the number of dead letters: ${count(sequences.length)}</span>
           <input class="field" inputmode="numeric" .value=${tools.state.typed ?? ""} @input=${(event) => tools.set({ typed: event.target.value })}></label>`
       : null}
-    <button type="button" class="button main" ?disabled=${!ready || Boolean(tools.state.busy)} @click=${() => act("redrive", "sent again")}>Send again</button>
-    <button type="button" class="button" ?disabled=${!ready || Boolean(tools.state.busy)} @click=${() => act("drop", "dropped")}>Drop for good</button>
+    <button type="button" class="button main" ?disabled=${!ready || tools.state.busy} @click=${() => act("redrive", "sent again")}>Send again</button>
+    <button type="button" class="button" ?disabled=${!ready || tools.state.busy} @click=${() => act("drop", "dropped")}>Drop for good</button>
   </div>`;
 }
 

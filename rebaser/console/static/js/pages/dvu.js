@@ -2,16 +2,17 @@
 
 import { html } from "../html.js";
 import { address, ago, age, clock, count, plural } from "../format.js";
-import { badge, chips, icon, name, oldNotice, pager, search, table } from "../parts.js";
+import { badge, chips, name, notice, oldNotice, pager, search, table } from "../parts.js";
 import { updateText } from "./overview.js";
 
 const FILTERS = [["all", "All"], ["running", "Running"], ["due", "Due"]];
 
-const STAGES = { plan: "planning", spark: "computing on Spark", absorb: "reading results" };
+const STAGES = { plan: "planning", spark: "computing on Spark", absorb: "reading results", commit: "storing results" };
 
 // The stage of an update that runs, and its plan: the whole graph at once, or packets in waves.
 export function stageText({ stage, plan, wave }) {
-  if (!STAGES[stage]) return ""; // a server of an older release
+  // A server of an older release.
+  if (!STAGES[stage]) return "";
   const how = plan === "packets" ? `wave ${count(wave)} of packets` : plan;
   return [STAGES[stage], how].filter(Boolean).join(", ");
 }
@@ -40,8 +41,7 @@ const COLUMNS = (data, reasons) => {
 const engines = (data) => {
   const down = data.engines.filter((one) => one.dvu !== "ready");
   return down.length
-    ? html`<div class="notice warn">${icon("alert")}<div><strong>${plural(down.length, "server")} of ${count(data.engines.length)} cannot run updates on Spark now</strong>
-        <p>${down[0].server}: ${down[0].dvu}</p></div></div>`
+    ? notice("warn", "alert", `${plural(down.length, "server")} of ${count(data.engines.length)} cannot run updates on Spark now`, `${down[0].server}: ${down[0].dvu}`)
     : null;
 };
 
@@ -58,7 +58,7 @@ export const page = {
     ${engines(data)}
     <div class="filters">
       ${search(at, tools, { label: "Search change sets" })}
-      ${chips(at, "state", FILTERS.map(([value, word]) => [value, word, data.counts[value]]), "Filter")}
+      ${chips(at, "state", FILTERS, "Filter", data.counts)}
     </div>
     ${table({ label: "Updates", columns: COLUMNS(data, reasons), rows: data.rows, key: name, empty: "No update runs, and none is due. Short ones end before they are seen here." })}
     ${pager(at, data)}`,

@@ -33,7 +33,7 @@ function more(at, node, place) {
   return parts.map(([side, number, x, anchor]) =>
     keyed(
       `${side} ${node.id}`,
-      svg`<a class="node-more" href=${valueAddress(at, node.id)} aria-label=${`${count(number)} more ${side === "in" ? "inputs of" : "values that use"} ${node.id}`}>
+      svg`<a class="node-more" data-level=${node.level} href=${valueAddress(at, node.id)} aria-label=${`${count(number)} more ${side === "in" ? "inputs of" : "values that use"} ${node.id}`}>
         <text x=${x} y=${place.y + HEIGHT + 13} text-anchor=${anchor}>+${count(number)}</text></a>`,
     ),
   );
@@ -43,13 +43,13 @@ function more(at, node, place) {
 function onKey(event) {
   const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
   const step = steps[event.key];
-  const now = event.target.closest(".node");
+  const now = event.target.closest("[data-level]");
   if (!step || !now) return;
   event.preventDefault();
   event.stopPropagation();
   const box_ = now.getBoundingClientRect();
   const level = Number(now.dataset.level) + step[0];
-  const others = [...event.currentTarget.querySelectorAll(`.node[data-level="${level}"]`)].filter((node) => node !== now);
+  const others = [...event.currentTarget.querySelectorAll(`${step[0] ? ".node" : ""}[data-level="${level}"]`)].filter((node) => node !== now);
   const away = (node) => node.getBoundingClientRect().top - box_.top;
   const fitting = step[1] ? others.filter((node) => Math.sign(away(node)) === step[1]) : others;
   fitting.sort((one, other) => Math.abs(away(one)) - Math.abs(away(other)))[0]?.focus();
@@ -81,7 +81,7 @@ export const page = {
         ? tools.pending("graph")
         : html`<section>
             <div class="section-head"><h2>Around ${idLink(at, graph.id)}</h2>${badge(graph.nodes[0].state)}
-              ${chips(at, "depth", [["1", "1 step"], ["2", "2 steps"], ["3", "3 steps"], ["4", "4 steps"]], "Steps away", "2")}</div>
+              ${chips(at, "depth", [["1", "1 step"], ["2", "2 steps"], ["3", "3 steps"], ["4", "4 steps"]], "Steps away", {}, "2")}</div>
             ${drawing(at, graph)}
             <p class="dim">Inputs are on the left, values that use it on the right. A node leads to its own neighbourhood, the one in the middle to its page; +N to the others.</p>
           </section>`}`;

@@ -1,8 +1,8 @@
 // The overview: is all well, what is going on, who serves, how full the streams are.
 
-import { html, keyed } from "../html.js";
+import { html } from "../html.js";
 import { address, ago, age, bytes, clock, count, plural, rate } from "../format.js";
-import { badge, changeSetLink, chips, icon, name, oldNotice, since, table, tile } from "../parts.js";
+import { badge, changeSetLink, chips, icon, name, notice, oldNotice, since, table, tile } from "../parts.js";
 
 export function headline(data) {
   const { waiting, unreadable } = data.activities;
@@ -42,7 +42,7 @@ function tiles(at, data) {
         note: `of ${count(data.branches)} open, ${count(data.branchesBehind)} behind`,
         href: "/branches?state=conflicts",
       }),
-    ].map((one, index) => keyed(index, one))}
+    ]}
   </section>
   <div class="filters under">${chips(at, "span", [["5", "5 minutes"], ["30", "30 minutes"]], "Time that the charts show")}<span class="dim">${since(series)}</span></div>`;
 }
@@ -98,7 +98,7 @@ const STREAMS = [
 
 function losses(data) {
   const all = [...new Set(data.servers.flatMap((server) => server.losses))];
-  return all.map((loss) => keyed(loss, html`<div class="notice bad" role="alert">${icon("alert")}<div><strong>Data was lost</strong><p>${loss}</p></div></div>`));
+  return all.map((loss) => notice("bad", "alert", "Data was lost", loss, "alert"));
 }
 
 export const page = {

@@ -6,7 +6,8 @@ import { html, keyed } from "../html.js";
 import { address, count } from "../format.js";
 import { badge, icon } from "../parts.js";
 
-const TYPING = 250; // milliseconds without a key until a formula is checked
+// Milliseconds without a key until a formula is checked.
+const TYPING = 250;
 const EXAMPLES = [
   ["price", "value", "9.5"],
   ["vat", "value", "0.2"],
@@ -76,10 +77,12 @@ export const page = {
     const typed = (event) => check(tools, event.target.form);
     const fill = (example) => {
       clearTimeout(timer);
-      asked += 1; // a check of what was typed before is not for the example
+      // A check of what was typed before is not for the example.
+      asked += 1;
       tools.set({ start: example, filled: filled + 1, checked: null });
     };
-    const anew = (name, one) => keyed(`${name} ${filled}`, one); // a new field for each fill: the viewer may have changed it
+    // A new field for each fill: the viewer may have changed it.
+    const anew = (name, one) => keyed(`${name} ${filled}`, one);
     return html`<div class="page-head"><h1 tabindex="-1">Playground</h1><span class="dim">try an edit, and watch it arrive</span></div>
       <p class="dim">An example, in three steps: ${EXAMPLES.map((one) => keyed(one[0], html`<button type="button" class="button" @click=${() => fill(one)}>${one[0]} = ${one[2]}</button>`))}</p>
       <section class="panel" @input=${typed}>
@@ -94,7 +97,7 @@ export const page = {
           ],
           button: "Send",
           submit: (data) => send(tools, data),
-          disabled: Boolean(busy),
+          disabled: busy,
         })}
         ${checkLine(checked)}
         <p class="dim">Send overwrites what the value is by then, also if somebody else edited it meanwhile. The page of a value refuses that.</p>
@@ -102,7 +105,7 @@ export const page = {
       ${outcome(tools, "send")}${derivedLine(tools.state)}
       <section class="panel"><h2>The graph of the demo</h2>
         <p class="dim">The Python packages that are installed here, what they require, and what that adds up to. It goes to demo/main.</p>
-        <p><button type="button" class="button" ?disabled=${Boolean(busy)} @click=${() => run(tools, "send", "/playground/demo", {}, (answer) => follow(tools, { workspace: "demo", changeSet: "main" }, answer))}>Load it</button></p>
+        <p><button type="button" class="button" ?disabled=${busy} @click=${() => run(tools, "send", "/playground/demo", {}, (answer) => follow(tools, { workspace: "demo", changeSet: "main" }, answer))}>Load it</button></p>
       </section>`;
   },
 };

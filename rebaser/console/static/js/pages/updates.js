@@ -1,24 +1,43 @@
 // The updates of derived values of one change set: what the present one does, and the newest in the log.
 
-import { html } from "../html.js";
+import { html, keyed, svg } from "../html.js";
 import { base, changeSetHead, commitAddress, fullName, headSource } from "../change_set.js";
-import { ago, age, count, plural } from "../format.js";
-import { icon, table } from "../parts.js";
+import { ago, count, duration, plural } from "../format.js";
+import { icon, notice, table } from "../parts.js";
 import { stageText, waitsText } from "./dvu.js";
 import { updateText } from "./overview.js";
 
-const COLUMNS = (at, now) => [
+const STAGES = { plan: "plan", spark: "Spark", absorb: "read", commit: "store" };
+
+const whole = ({ stages }) => Object.values(stages ?? {}).reduce((sum, seconds) => sum + seconds, 0);
+
+// How long each stage took, as text and as a bar that is drawn to the scale of the `longest` update.
+function times({ stages }, longest) {
+  if (!stages) return "";
+  const all = Object.entries(stages);
+  let end = 0;
+  const bar = all.map(([stage, seconds]) => {
+    const wide = (100 * seconds) / longest;
+    end += wide;
+    return keyed(stage, svg`<rect x=${end - wide} width=${wide} height="8"></rect>`);
+  });
+  return html`<svg class="stages" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">${bar}</svg>
+    <span class="dim">${all.map(([stage, seconds]) => `${STAGES[stage]} ${duration(seconds)}`).join(" · ")}</span>`;
+}
+
+const COLUMNS = (at, now, longest) => [
   { title: "Commit", cell: (row) => html`<a class="row-link" href=${commitAddress(at, row.position)}>${row.position}</a>` },
   { title: "When", cell: (row) => html`<span title=${row.time}>${ago(row.time, now)}</span>` },
   { title: "Values", right: true, cell: (row) => (row.values === null ? "many" : count(row.values)) },
   { title: "Edits since the one before", right: true, level: 2, cell: (row) => (row.edits === null ? "" : plural(row.edits, "commit")) },
-  { title: "Stale for", right: true, cell: (row) => (row.waited === null ? "" : row.waited < 1 ? `${Math.round(row.waited * 1000)} ms` : age(row.waited)) },
+  { title: "Stale for", right: true, cell: (row) => (row.waited === null ? "" : duration(row.waited)) },
+  ...(longest ? [{ title: "Time by stage", level: 2, cell: (row) => times(row, longest) }] : []),
   { title: "Up to date as of", right: true, level: 2, cell: (row) => html`<a href=${commitAddress(at, row.covers)}>${row.covers}</a>` },
   { title: "Server", level: 3, cell: (row) => html`<span class="mono dim">${row.server}</span>` },
 ];
 
 function present(head, now) {
-  if (!head.update && !head.debt) return html`<div class="notice good">${icon("check")}<div><strong>No update is due</strong></div></div>`;
+  if (!head.update && !head.debt) return notice("good", "check", "No update is due", "");
   const tries = head.update ? stageText(head.update) : waitsText(now);
   return html`<div class=${`notice ${head.update ? "" : "warn"}`}>${icon(head.update ? "turn" : "clock")}<div>
     <strong>${head.update ? html`An update runs: ${updateText(head)}` : now.error || now.text}</strong>
@@ -26,10 +45,12 @@ function present(head, now) {
 }
 
 function body(at, head, updates) {
+  const longest = Math.max(0, ...updates.rows.map(whole));
   return html`${present(head, updates.now)}
     <section><h2>The newest updates</h2>
-      ${table({ label: "Updates", columns: COLUMNS(at, head.at), rows: updates.rows, key: (row) => row.position, empty: "No update is in the log." })}
+      ${table({ label: "Updates", columns: COLUMNS(at, head.at, longest), rows: updates.rows, key: (row) => row.position, empty: "No update is in the log." })}
       <p class="dim">“Stale for” is the time from the oldest edit that an update took into account to its results.
+        ${longest ? "The bars show planning, Spark (with the wait for it), reading and storing the results. A server knows them until it ends." : ""}
         ${updates.complete ? "" : `The newest ${count(updates.scanned)} commits were searched.`}</p></section>`;
 }
 

@@ -3,9 +3,9 @@
 import { area, field, form, onBranch, outcome, run, whoFields } from "../actions.js";
 import { html, keyed } from "../html.js";
 import {
-  base, changeSetHead, commitAddress, definitionCell, fullName, headSource, idLink, idText, kindText, requestLine, shown, valueCell,
+  base, changeSetHead, commitAddress, crumbs, definitionCell, fullName, headSource, idLink, idText, kindText, requestLine, shown, valueCell,
 } from "../change_set.js";
-import { address, ago, bytes, count, plural } from "../format.js";
+import { address, ago, count, plural } from "../format.js";
 import { badge, icon, table } from "../parts.js";
 
 const INPUTS = (at) => [
@@ -28,16 +28,9 @@ const DEPENDENTS = (at) => [
   { title: "Definition", level: 2, kind: "grow", cell: (row) => definitionCell(row.definition) },
 ];
 
-function crumbs(at, id) {
-  const parts = id.split("/").slice(0, -1);
-  return html`<p class="crumbs mono"><a href=${base(at)}>all</a> / ${parts.map((part, index) =>
-    html`<span><a href=${address(base(at), { prefix: `${parts.slice(0, index + 1).join("/")}/` })}>${part}</a> / </span>`,
-  )}</p>`;
-}
-
 function why(at, value) {
   const tone = { error: "bad", stale: "warn", ok: "good" }[value.state] ?? "";
-  return html`<div class=${`notice ${tone}`}>
+  return html`<div class="notice ${tone}">
     ${icon({ error: "cross", stale: "clock", ok: "check" }[value.state] ?? "dash")}
     <div>
       <strong>${value.error ? `In error: ${value.error.code}` : { ok: "Up to date", stale: "Not up to date", unset: "Without a value" }[value.state]}</strong>
@@ -86,7 +79,7 @@ const HISTORY = (at, now) => [
   { title: "Commit", cell: (row) => html`<a class="row-link" href=${commitAddress(at, row.position)}>${row.position}</a>` },
   { title: "When", cell: (row) => html`<span title=${row.time}>${ago(row.time, now)}</span>` },
   { title: "What", level: 2, cell: kindText },
-  { title: "Who", cell: (row) => row.requests.map((request, index) => keyed(index, requestLine(request))) },
+  { title: "Who", cell: (row) => row.requests.map(requestLine) },
   { title: "Definition from then on", kind: "grow", cell: (row) => (row.after === null ? badge("deleted", "removed") : definitionCell(row.after.text)) },
 ];
 
@@ -125,21 +118,22 @@ function editor(at, head, value, tools) {
       run(tools, "edit", `${there}/edit`, { ...edit, at: born }, () => tools.go(`${there}/changes?derived=yes`)),
     );
   };
-  return html`<details class="panel" @focusin=${() => tools.state.begun ?? tools.set({ begun })} @toggle=${(event) => event.target.open || tools.set({ begun: null })}><summary>Edit this value</summary>
+  const label = `${value.isNew ? "Define" : "Edit"} this value`;
+  return html`<details class="panel" @focusin=${() => tools.state.begun ?? tools.set({ begun })} @toggle=${(event) => event.target.open || tools.set({ begun: null })}><summary>${label}</summary>
     ${value.defined > begun.at
       ? html`<p class="notice warn" role="alert">${icon("alert")}<span>It was defined again, in commit ${value.defined}, after you began to edit.
           <button type="button" class="button" @click=${() => tools.set({ begun: null })}>Begin again</button></span></p>`
       : null}
     ${form({
-      label: "Edit this value",
+      label,
       fields: [
-        keyed("text", area("text", derives ? "Definition, as JSON" : "Value, as JSON", { value: begun.text, rows: derives ? 8 : 2 })),
-        keyed("name", field("name", "On a new branch named", { hint: `empty: in ${at.path.changeSet} itself`, most: 64 })),
-        ...whoFields("what the edit is for").map((one, index) => keyed(index, one)),
+        area("text", derives ? "Definition, as JSON" : "Value, as JSON", { value: begun.text, rows: derives ? 8 : 2 }),
+        field("name", "On a new branch named", { hint: `empty: in ${at.path.changeSet} itself`, most: 64 }),
+        ...whoFields("what the edit is for"),
       ],
       button: "Save",
       submit,
-      disabled: Boolean(tools.state.busy),
+      disabled: tools.state.busy,
     })}${outcome(tools, "edit")}
   </details>`;
 }
@@ -165,7 +159,9 @@ export const page = {
         ${crumbs(at, id)}
         <div class="object-title"><h2 class="mono">${id.slice(id.lastIndexOf("/") + 1) || id}</h2>${value ? badge(value.state) : null}<a href=${address(base(at, "/graph"), { id })}>Graph</a></div>
       </section>
-      ${value === null ? tools.pending("value") : body(at, head, value, blame, history, tools)}`;
+      ${value === null
+        ? html`${tools.pending("value")}${tools.isGone("value") ? editor(at, head, { id, isNew: true, position: head.lastCommit }, tools) : null}`
+        : body(at, head, value, blame, history, tools)}`;
   },
 };
 

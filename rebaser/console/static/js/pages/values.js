@@ -1,7 +1,7 @@
 // The values of a change set: a tree by the slashes of ids, or a list of those that match.
 
 import { html } from "../html.js";
-import { base, changeSetHead, definitionCell, fullName, headSource, idLink, valueCell } from "../change_set.js";
+import { base, changeSetHead, crumbs, definitionCell, fullName, headSource, idLink, valueCell } from "../change_set.js";
 import { file } from "../data.js";
 import { address, count, plural } from "../format.js";
 import { manage } from "../manage.js";
@@ -15,15 +15,6 @@ const FILTERS = [
   ["set", "Set"],
   ["unset", "Unset"],
 ];
-
-function crumbs(at, prefix) {
-  const parts = prefix.split("/").slice(0, -1);
-  const link = (to, word) => html`<a href=${address(at.pathname, at.query, { prefix: to, after: "" })}>${word}</a>`;
-  return html`<p class="crumbs mono">${link("", "all")} / ${parts.map((part, index) => {
-    const to = `${parts.slice(0, index + 1).join("/")}/`;
-    return html`<span>${to === prefix ? html`<strong>${part}</strong>` : link(to, part)} / </span>`;
-  })}</p>`;
-}
 
 function groupCell(at, row) {
   const name = row.group.slice((at.query.prefix ?? "").length);
@@ -63,7 +54,7 @@ export const page = {
     return html`${changeSetHead(at, head, "")}
       <div class="filters">
         ${search(at, tools, { label: "Search values", hint: "Search ids, or a pattern: cart/*/price" })}
-        ${chips(at, "state", FILTERS.map(([value, word]) => [value, word, values && { all: values.total, error: values.errors, stale: values.stale }[value]]), "Filter")}
+        ${chips(at, "state", FILTERS, "Filter", values ? { all: values.total, error: values.errors, stale: values.stale } : {})}
       </div>
       ${values === null ? tools.pending("values") : list(at, head, values)}${manage(at, head, tools)}`;
   },
