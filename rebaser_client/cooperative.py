@@ -49,11 +49,10 @@ class TimeSlices:
 
         At that time, a caller that still computes has to call this method again.
         """
+        end = self.end_if_running()
+        if end is not None:
+            return end
         if not self._queue:
-            # The wall clock is checked first, because reading the processor time is a system call. The wall clock
-            # always advances by at least as much as the processor time.
-            if self._running and time.monotonic() < self._lasts_until:
-                return self._ends_at
             now = time.thread_time()
             if not self._running:
                 self._begin_slice(now)
@@ -62,6 +61,16 @@ class TimeSlices:
                 return self._ends_at
         await self._enqueue()
         return self._ends_at
+
+    def end_if_running(self) -> float | None:
+        """Return what `cooperate` returns, or None unless it would certainly return at once.
+
+        Only the wall clock is read, because reading the processor time is a system call. The wall clock always advances
+        by at least as much as the processor time.
+        """
+        if self._running and not self._queue and time.monotonic() < self._lasts_until:
+            return self._ends_at
+        return None
 
     def _begin_slice(self, now: float) -> None:
         self._running = True
@@ -119,7 +128,8 @@ async def cooperate() -> float:
     slices: TimeSlices | None = getattr(_of_thread, "slices", None)
     if slices is None or slices.loop is not asyncio.get_running_loop():
         slices = _of_thread.slices = TimeSlices()
-    return await slices.cooperate()
+    end = slices.end_if_running()
+    return await slices.cooperate() if end is None else end
 
 
 async def run_in_steps(steps: Iterator[None]) -> None:

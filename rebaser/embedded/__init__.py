@@ -1,4 +1,4 @@
-"""Starts and stops nats-server and Spark as child processes.
+"""Starts and stops nats-server and Spark as child processes, and lowers the priority of processes.
 
 Within Rebaser, this package imports only `rebaser_core.errors` and `rebaser_client.task_groups`.
 """

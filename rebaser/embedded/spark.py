@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from rebaser.embedded import MAX_CONCURRENT_JOBS
+from rebaser.embedded.priority import lower_group
 from rebaser_core.errors import ConfigError, DvuError
 
 _JAVA = 17
@@ -199,16 +200,11 @@ class Jvm:
             os.close(self._lock_file)
             self._lock_file = -1
 
-    def set_niceness(self, niceness: int) -> None:
-        """Set the niceness of the JVM, which must be up, and of the processes that it will start."""
-        process = self._process
-        assert process is not None  # noqa: S101 - it is up
-        with contextlib.suppress(OSError):  # the JVM has died, which its users will notice
-            os.setpriority(os.PRIO_PGRP, process.pid, niceness)
-        # Linux may divide the CPUs among sessions first. The niceness of a process then counts only within its session,
-        # and the session has a niceness of its own (see "autogroup" in sched(7)).
-        with contextlib.suppress(OSError):
-            Path(f"/proc/{process.pid}/autogroup").write_text(str(niceness))
+    def lower_priority(self, niceness: int) -> None:
+        """Set the niceness of the JVM, which must be up, and of the processes that it will start, and give them short
+        time slices."""
+        assert self._process is not None  # noqa: S101 - it is up
+        lower_group(self._process.pid, niceness)
 
     def kill(self) -> None:
         """Kill the JVM."""

@@ -15,6 +15,7 @@ from anyio import to_thread
 from rebaser.dvu.spark.blocking import DeadlineExceeded, run_interruptible, run_shielded
 from rebaser.dvu.spark.error_text import reason
 from rebaser.dvu.spark.session import Session
+from rebaser.embedded.priority import shorten_slices
 from rebaser.embedded.spark import Jvm, check_java, default_parallelism, spark_master
 from rebaser.gc.finding import Found
 from rebaser.settings import Settings
@@ -151,7 +152,8 @@ async def own_spark(settings: Settings) -> AsyncIterator[str]:
         except DeadlineExceeded:
             raise DvuError(f"the embedded Spark did not start within {START_TIMEOUT:g} s") from None
         with suppress(OSError):  # a sandbox may forbid it
-            jvm.set_niceness(os.nice(NICENESS))  # not earlier, because a busy machine would not start it in time
+            jvm.lower_priority(os.nice(NICENESS))  # not earlier, because a busy machine would not start it in time
+        shorten_slices(os.getpid())
         yield jvm.url
     finally:
         await run_shielded(jvm.stop)

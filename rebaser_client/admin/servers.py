@@ -12,7 +12,7 @@ import anyio
 from rebaser_client.nats.connection import Connection
 from rebaser_client.nats.messages import Msg
 from rebaser_core.encoding.envelope import JSON, REPLY_INBOX, dumps
-from rebaser_core.explain.facts import OwnerFacts
+from rebaser_core.explain.facts import OwnerFacts, UpdateTimes
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
 
@@ -27,10 +27,10 @@ class UpdateInfo:
 
     `total` is None while the DVU is being planned. `seconds` is the time since the DVU began.
 
-    `stage` is `plan`, `spark` (Spark computes values) or `absorb` (the server reads the results). `plan` is the kind of
-    the plan: `packets`, which are computed in waves, or `full graph`, if most values of a large change set have to be
-    computed. It is empty until it is known. `wave` is the number of the wave, from 1. From a server of an older
-    release, these three are None.
+    `stage` is `plan`, `spark` (Spark computes values), `absorb` (the server reads the results) or `commit`. `plan` is
+    the kind of the plan: `packets`, which are computed in waves, or `full graph`, if most values of a large change set
+    have to be computed. It is empty until it is known. `wave` is the number of the wave, from 1. From a server of an
+    older release, these three are None.
     """
 
     workspace: str
@@ -67,8 +67,9 @@ class ServerInfo:
     - `functions`: the names of the functions that the server can compute. `signatures`: their signatures, by name.
     - `about`: its report on the change set that the ping asked about; None if the ping did not ask about a change set,
       or if the server's release is too old.
-    - `held`: the number of tasks that it has without working on them, because it has no free slot for them, or because
-      the previous owner of the change set is ending. 0 from a server of an older release.
+    - `held`: the number of delivered tasks on which it does not work, because it has no free slot for them, because
+      the previous owner of the change set is ending, or because it has returned them with a delay that is not over. 0
+      from a server of an older release.
     """
 
     id: str
@@ -102,8 +103,9 @@ def _anyone(_: list[ServerInfo]) -> bool:
 def holders_of(tasks: int, known: Collection[str] = ()) -> Enough:
     """Return a condition for `ping`: the servers that answered have all `tasks` delivered tasks.
 
-    If they have fewer, an answer may be late. However, tasks that were returned with a delay count as delivered, too.
-    Therefore, it is also enough if all `known` servers answered, as long as at least one is known.
+    If they have fewer, an answer may be late. However, servers of older releases do not report tasks that they returned
+    with a delay, and a server that was started again does not know them. Therefore, it is also enough if all `known`
+    servers answered, as long as at least one is known.
     """
 
     def enough(servers: list[ServerInfo]) -> bool:
@@ -185,6 +187,10 @@ def _about(said: dict[str, Any], now: float) -> OwnerFacts:
     known = {name: said[wire] for name, wire in names.items() if wire in said and wire != "trouble"}
     known |= {"trouble_code": str(trouble.get("code", "")), "trouble": str(trouble.get("message", ""))}
     known["trouble_age"] = float(trouble.get("age", 0.0))
+    known["recent_updates"] = tuple(
+        UpdateTimes(int(one.get("commit")), {str(stage): float(time) for stage, time in one.get("stages").items()})
+        for one in said.get("recentUpdates", ())
+    )
     return OwnerFacts(**known, skew=float(said["time"]) - now if "time" in said else 0.0)
 
 

@@ -4,7 +4,7 @@
 cloud store; `open_blobs` opens either kind of store. `trash` defines the protocol for garbage collection, which
 `nats_trash` implements for NATS. `description` reads the descriptions of blobs in NATS. The client, the log reader and
 the server use this package. Within Rebaser, it imports only `rebaser_core` and, from `rebaser_client`, `jetstream`,
-`logs`, `backoff` and `task_groups`.
+`errors`, `logs`, `backoff`, `pace` and `task_groups`.
 """
 
 from typing import TYPE_CHECKING

@@ -3,8 +3,8 @@
 Invariants: a description is replaced only if it is still the newest description of the blob, so a blob that is stored
 again meanwhile is kept. Chunks are removed only after the description that refers to them has been replaced.
 
-Garbage collection is background work, so it must not slow down other clients of NATS: NATS sends descriptions at a
-limited rate, and this class moves or erases one blob at a time.
+Garbage collection is background work, so it must not slow down other clients of NATS: this class
+reads descriptions in small batches with rests in between, and moves or erases one blob at a time.
 """
 
 import base64
@@ -17,19 +17,19 @@ import anyio
 from rebaser_client.blobs.description import Description
 from rebaser_client.blobs.nats import JetStreamBlobs
 from rebaser_client.blobs.store import BlobCorrupt
-from rebaser_client.jetstream import JetStream, OrderedConsumer
-from rebaser_client.jetstream.messages import Message
+from rebaser_client.errors import NotAllowed
+from rebaser_client.jetstream import JetStream, Message, NoRespondersError, OrderedConsumer
+from rebaser_client.jetstream.batched import read_in_batches
 from rebaser_client.logs import get_logger
+from rebaser_client.pace import Pace
 from rebaser_core.blobs.address import is_address
 from rebaser_core.blobs.garbage import StoredBlob
 
 log = get_logger(__name__)
 
-LIST_RATE = 16_000_000  # bits per second; without a limit, NATS would send two megabytes at once, again and again
-DESCRIPTION_SIZE = 500  # the usual size of a description in bytes, as NATS counts it
-LONGEST = 600.0  # seconds that a list may take because of its rate; for a longer list, the rate is higher
 SILENCE = 1.0  # seconds without a description, after which the reader asks NATS whether there are more
 CHUNK = 512  # number of descriptions that are read before other tasks run
+REST = 15.0  # seconds of rest for each second in which the descriptions are read
 
 
 class JetStreamTrash(JetStreamBlobs):
@@ -40,15 +40,26 @@ class JetStreamTrash(JetStreamBlobs):
         self._turn = anyio.Lock()
 
     async def stored(self) -> AsyncIterator[StoredBlob]:
+        # A description has a subject of its own, on which it is the only message.
         descriptions = self._meta_of("*", plain=True)
-        if await self._js.next(self._stream, descriptions, 1) is None:
-            return
-        info = await self._js.stream_info(self._stream)
-        last, read = info.last_sequence, 0
-        config = {"rate_limit_bps": list_rate(info.messages)}
-        async with OrderedConsumer(
-            self._js, self._stream, descriptions, start="last_per_subject", config=config
-        ) as consumer:
+        listed = 0
+        try:
+            async for message in read_in_batches(self._js, self._stream, descriptions, Pace(rest=REST)):
+                listed += 1
+                if (blob := _stored_blob(message)) is not None:
+                    yield blob
+        except (NotAllowed, NoRespondersError) as error:
+            if listed:
+                raise
+            log.info("blobs_listed_at_once", reason=error.message)
+            async for message in self._all_at_once(descriptions):
+                if (blob := _stored_blob(message)) is not None:
+                    yield blob
+
+    async def _all_at_once(self, descriptions: str) -> AsyncIterator[Message]:
+        """Yield the messages that match `descriptions`, for a client that has no right to pull."""
+        last, read = (await self._js.stream_info(self._stream)).last_sequence, 0
+        async with OrderedConsumer(self._js, self._stream, descriptions, start="last_per_subject") as consumer:
             while read < last:
                 with anyio.move_on_after(SILENCE):
                     await consumer.wait()
@@ -56,8 +67,7 @@ class JetStreamTrash(JetStreamBlobs):
                     return
                 for message in consumer.take(CHUNK):
                     read = message.stream_sequence
-                    if (blob := _stored_blob(message)) is not None:
-                        yield blob
+                    yield message
                 await anyio.lowlevel.checkpoint()
 
     async def register(self, installation: str) -> None:
@@ -98,12 +108,6 @@ class JetStreamTrash(JetStreamBlobs):
         if description is None or (str(description.sequence), description.trashed) != (blob.version, blob.trashed):
             return None
         return description
-
-
-def list_rate(messages: int) -> int:
-    """Return the rate, in bits per second, at which to list the descriptions in a stream of `messages` messages."""
-    descriptions = messages // 2  # the stream has at least one chunk for each description
-    return max(LIST_RATE, int(descriptions * DESCRIPTION_SIZE * 8 / LONGEST))
 
 
 def _erased(description: Description) -> bytes:

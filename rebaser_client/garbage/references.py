@@ -18,9 +18,9 @@ import anyio
 from anyio import lowlevel
 
 from rebaser_client.blobs import BlobMissing, BlobStore
-from rebaser_client.garbage.pace import Pace
 from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
 from rebaser_client.logs import get_logger
+from rebaser_client.pace import Pace
 from rebaser_core.blobs.address import find_addresses, is_address
 from rebaser_core.checkpoint import open_checkpoint
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion

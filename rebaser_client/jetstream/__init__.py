@@ -3,10 +3,11 @@
 This package is a thin layer on top of `rebaser_client.nats`. It replaces the JetStream client of nats-py, which lacks
 some of the features that these ADRs describe, and loses messages if others are used. README.md in this folder lists
 every rule with its code and its test. `JetStream` (`context`) is the entry point. `pull` has pull consumers, `ordered`
-has ordered consumers, and `advisories` has events that the server publishes.
+has ordered consumers, `batched` reads a stream in the background, and `advisories` has events that the server
+publishes.
 
 The rest of `rebaser_client`, servers, and programs that use JetStream directly import from this package. Within
-Rebaser, it imports `rebaser_client.nats`, `errors`, `logs` and `backoff`, and `rebaser_core`.
+Rebaser, it imports `rebaser_client.nats`, `errors`, `logs`, `backoff` and `pace`, and `rebaser_core`.
 """
 
 from rebaser_client.jetstream.advisories import AckSample, Pinned, Unpinned, watch_acks, watch_pins

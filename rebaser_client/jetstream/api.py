@@ -78,14 +78,13 @@ class JetStreamApi(ApiCalls):
         The server works on several calls at once, so some messages may be deleted after this method returns, and a
         failure to delete a message may go unnoticed. Callers must not rely on the deletion of any single message.
         """
-        subject, publish = f"{self.prefix}STREAM.MSG.DELETE.{subject_tokens(stream)}", self.connection.publish_soon
+        subject = f"{self.prefix}STREAM.MSG.DELETE.{subject_tokens(stream)}"
         for start in range(0, len(sequences), DELETE_GROUP):
             *silent, last = sequences[start : start + DELETE_GROUP]
             async with call_slot():
-                room = True
-                for sequence in silent:
-                    room = publish(subject, b'{"seq":%d,"no_erase":true}' % sequence, None)
-                if not room:
+                if silent and not self.connection.publish_all(
+                    [(subject, b'{"seq":%d,"no_erase":true}' % sequence) for sequence in silent]
+                ):
                     await self.connection.flush()
             await self.delete_message(stream, last)
 

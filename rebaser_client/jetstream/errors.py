@@ -30,6 +30,7 @@ _ADVICE = {
     "(`nats consumer report` lists all)",
 }
 _SUBJECT_FULL = "maximum messages per subject exceeded"
+NO_SPACE = "no space left on device"  # part of the description if the disk of nats-server is full
 
 
 class ApiError(TransientError):
@@ -72,7 +73,7 @@ def is_subject_full(error: ApiError) -> bool:
 
 
 def is_full(error: ApiError) -> bool:
-    """Return whether a publish was refused because the subject, the stream or the server is full."""
+    """Return whether a publish was refused because the subject, the stream, the server or its disk is full."""
     return error.err_code in (ACCOUNT_FULL, NO_RESOURCES) or (
-        error.err_code == STORE_FAILED and "maximum" in error.description
+        error.err_code == STORE_FAILED and ("maximum" in error.description or NO_SPACE in error.description)
     )

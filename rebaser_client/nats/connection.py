@@ -7,7 +7,7 @@ message is not sent later.
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Self, TypeVarTuple, Unpack
 
@@ -22,8 +22,8 @@ from rebaser_client.nats.access import Access, check_access
 from rebaser_client.nats.api_outage import ApiOutage
 from rebaser_client.nats.denials import Denials
 from rebaser_client.nats.errors import NoAnswerError, NoRespondersError
-from rebaser_client.nats.hooks import Hooks
-from rebaser_client.nats.link import Link, LinkOptions, parse_servers, translate, without_secrets
+from rebaser_client.nats.hooks import ConnectionHooks
+from rebaser_client.nats.link import Link, LinkOptions, parse_servers, translate, translate_errors, without_secrets
 from rebaser_client.nats.messages import STATUS, Msg
 from rebaser_client.nats.parser import Handler, SizedHandler
 from rebaser_client.nats.replies import PendingRequest, Replies
@@ -34,23 +34,22 @@ from rebaser_core.errors import RebaserError
 log = get_logger(__name__)
 Args = TypeVarTuple("Args")
 
-TICK = 0.5  # seconds between two calls of the `on_tick` hooks
 CONNECT_BOUND = 5.0  # the maximum number of seconds for an attempt to connect
 RETRY_MIN, RETRY_MAX = 0.05, 2.0  # seconds between attempts to reconnect
 QUEUE = 4096  # messages that `subscribe` buffers for its reader
 JETSTREAM = "$JS."  # prefix of the subjects of the JetStream API, in any domain
 
 
-class Connection:
+class Connection(ConnectionHooks):
     """A connection to NATS, opened by `connect`. Call its methods only in the asyncio event loop that opened it."""
 
     def __init__(self, options: LinkOptions, group: TaskGroup) -> None:
+        super().__init__()
         self._options, self._group = options, group
         self._loop = asyncio.get_running_loop()
         self._link: Link | None = None
         self._linked = anyio.Event()
         self._subscriptions: dict[Subscription, None] = {}
-        self._on_reconnect, self._on_tick, self._on_close = Hooks(), Hooks(), Hooks()
         self._closed, self._lost_at = False, self._loop.time()
         self._api_outage, self._denials = ApiOutage(), Denials()
         self._id, self._count = secrets.token_hex(8), 0
@@ -106,6 +105,10 @@ class Connection:
         if self._closed:
             raise ClientClosedError
 
+    def _not_connected(self) -> NotConnectedError:
+        self.check_open()
+        return NotConnectedError("there is no connection to NATS: try again after the client has reconnected")
+
     async def wait_connected(self) -> None:
         """Wait until there is a connection, without a timeout. Raise `ClientClosedError` if the client is closed."""
         while self._link is None:
@@ -128,12 +131,18 @@ class Connection:
         many bytes are unsent."""
         link = self._link
         if link is None:
-            self.check_open()
-            raise NotConnectedError("there is no connection to NATS: try again after the client has reconnected")
+            raise self._not_connected()
         try:
             return link.publish(subject, payload, reply, headers)
         except (nats.errors.Error, OSError) as error:
             raise translate(error) from error
+
+    def publish_all(self, messages: Iterable[tuple[str, bytes]]) -> bool:
+        """Send small messages, pairs of a valid subject and a payload. Raise and return the same as `publish_soon`."""
+        if self._link is None:
+            raise self._not_connected()
+        with translate_errors():
+            return self._link.publish_all(messages)
 
     async def flush(self) -> None:
         """Wait until all unsent messages have been written to the socket, for at most 5 seconds."""
@@ -242,7 +251,7 @@ class Connection:
         link = self._link
         self.check_open()
         if link is None and not lasting:
-            raise NotConnectedError("there is no connection to NATS: try again after the client has reconnected")
+            raise self._not_connected()
         subscription = Subscription(
             self, subject, handler, lasting, on_denied=on_denied, request_subject=request_subject
         )
@@ -286,19 +295,7 @@ class Connection:
     def forget_subscription(self, subscription: Subscription) -> None:
         self._subscriptions.pop(subscription, None)
 
-    # -- hooks -----------------------------------------------------------------------------------------------------
-
-    def on_reconnect(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` after each reconnect. Return a function that removes the hook."""
-        return self._on_reconnect.add(callback)
-
-    def on_tick(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` every `TICK` seconds while the event loop runs. Return a function that removes the hook."""
-        return self._on_tick.add(callback)
-
-    def on_close(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` when the connection is closed. Return a function that removes the hook."""
-        return self._on_close.add(callback)
+    # -- background ------------------------------------------------------------------------------------------------
 
     def spawn(self, run: Callable[[*Args], Coroutine[Any, Any, None]], *args: *Args) -> None:
         """Run `run` in the background until it ends or the connection is closed. `run` must handle its own errors.
@@ -322,7 +319,7 @@ class Connection:
             await link.close()
             raise
         self._group.start_soon(self._supervise, link)
-        self._group.start_soon(self._on_tick.call_every, TICK)
+        self._group.start_soon(self._on_tick.run)
 
     async def _attach(self, link: Link) -> None:
         # The loop repeats, because subscriptions may be added and removed while others are attached.

@@ -9,7 +9,7 @@ import asyncio
 import random
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Self
@@ -217,6 +217,13 @@ class Link:
         if size > client.max_payload:
             raise nats.errors.MaxPayloadError
         return client.write_soon(command)
+
+    def publish_all(self, messages: Iterable[tuple[str, bytes]]) -> bool:
+        """Write pairs of a subject and a payload, which are not checked. Raise and return the same as `publish`."""
+        if not self.client.is_connected:
+            raise nats.errors.ConnectionClosedError
+        commands = [b"PUB %b  %d\r\n%b\r\n" % (subject.encode(), len(body), body) for subject, body in messages]
+        return self.client.write_soon(b"".join(commands))
 
     async def flush(self) -> None:
         """Wait until all unsent messages have been written, for at most `COMMAND_BOUND` seconds."""

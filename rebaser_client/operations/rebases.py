@@ -15,6 +15,7 @@ from rebaser_client.operations.branches import BranchOperations
 from rebaser_client.operations.reverts import RevertOptions
 from rebaser_client.requests.sender import translate_missing_stream
 from rebaser_core.branches.branch import Rebase
+from rebaser_core.branches.merge import same_definition
 from rebaser_core.commit import Strategy
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey, first_of
@@ -79,13 +80,21 @@ class RebaseOperations(BranchOperations):
         """
         info = await self._target_of(ChangeSetKey.of(workspace, branch))
         needless = info.status == "open" and not info.behind and onto is None
-        if needless and (strategy == "record" or not info.conflicts):
+        if needless and (not info.conflicts or (strategy == "record" and not await self._can_end_conflicts(info))):
             return Rebased(None, str(info.target), info.base, 0, info.conflicts)
         action = Rebase(None, onto, _strategy(strategy))
         response = await self.enqueue_updates_with_reply(workspace, branch, (), action=action, **options)
         status = response.status
         assert isinstance(status, Success)  # noqa: S101 - any other status is raised as an error
         return Rebased(status.commit, onto or str(info.target), status.position, status.performed, status.conflicts)
+
+    async def _can_end_conflicts(self, info: BranchInfo) -> bool:
+        """Return whether an edit of the branch has made the two sides of a conflict equal, or restored the definition
+        that both replaced, so that a rebase ends the conflict."""
+        page = await self.conflicts(info.workspace, info.change_set)
+        return any(
+            same_definition(one.ours, one.theirs) or same_definition(one.ours, one.base) for one in page.conflicts
+        )
 
     async def conflicts(
         self, workspace: str, branch: str, *, at: At | None = None, after: str = "", limit: int | None = None

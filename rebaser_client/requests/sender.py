@@ -183,12 +183,12 @@ class RequestSender:
         outgoing.blob, outgoing.freshness = blob, freshness
         return outgoing
 
-    async def _renew(self, request: OutgoingRequest) -> None:
-        """Store the blob with the updates again if it is old enough to be deleted, which happens if no message refers
-        to it."""
-        if request.blob is not None and request.freshness is not None and not request.freshness.is_fresh:
+    async def _renew(self, request: OutgoingRequest, blob: bytes) -> None:
+        """Store `blob`, which has the updates, again if it is old enough to be deleted, which happens if no message
+        refers to it."""
+        if request.freshness is not None and not request.freshness.is_fresh:
             freshness = Freshness()
-            await self._blobs.put(request.blob)
+            await self._blobs.put(blob)
             request.freshness = freshness
 
     async def _check_definitions(self, updates: Sequence[Update]) -> None:
@@ -209,7 +209,8 @@ class RequestSender:
         request.repeat_until = request.repeat_until or now + REPEAT_FOR
         timeout = max(min(deadline - now, PUBLISH_TIMEOUT), 0.0)
         subject = self._subjects.requests(request.key)
-        await self._renew(request)
+        if request.blob is not None:
+            await self._renew(request, request.blob)
         return await self._js.connection.start_request(subject, request.payload, request.headers, timeout)
 
     def accept(self, request: OutgoingRequest, ack: PubAck) -> bool:
@@ -267,7 +268,8 @@ class RequestSender:
         if failed_before is not None:
             raise failed_before
         subject, timeout = self._subjects.requests(request.key), min(remaining, PUBLISH_TIMEOUT)
-        await self._renew(request)
+        if request.blob is not None:
+            await self._renew(request, request.blob)
         return await self._js.publish(subject, request.payload, request.headers, timeout=timeout)
 
     async def _check_ready(self) -> None:

@@ -11,16 +11,19 @@ import nats
 import pytest
 from nats.js.errors import ObjectNotFoundError
 
+from rebaser.embedded.nats import embedded_nats
+from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.blobs import (
     BlobMissing,
     CollectableBlobs,
     open_collectable,
 )
 from rebaser_client.blobs.nats import CHUNK
-from rebaser_client.blobs.nats_trash import DESCRIPTION_SIZE, LIST_RATE, LONGEST, JetStreamTrash, list_rate
-from rebaser_client.jetstream import JetStream
+from rebaser_client.blobs.nats_trash import JetStreamTrash
+from rebaser_client.jetstream import Connection, JetStream, batched
 from rebaser_core.blobs.garbage import StoredBlob
 from rebaser_core.streams.subjects import Subjects
+from rebaser_core.streams.topology import TopologyOptions
 from tests.support.blobs import SIZES, files_in, path_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
@@ -47,21 +50,30 @@ async def test_what_is_stored_is_listed_with_its_size(collectable: CollectableBl
     assert all(abs(blob.stored_ms / 1000 - time.time()) < 60 for blob in found.values())
 
 
-async def test_nats_lists_at_a_limited_rate(js: JetStream, subjects: Subjects) -> None:
+async def test_nats_lists_in_batches(js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batched, "BATCH", 2)
     blobs = JetStreamTrash(js, subjects.blobs_bucket)
-    addresses = {await blobs.put(os.urandom(8)) for _ in range(3)}
+    addresses = {await blobs.put(os.urandom(8)) for _ in range(5)}
     found = blobs.stored()
-    first = await anext(found)  # the list is not at its end, so its consumer exists
-    consumers = [one async for one in js.list_consumers(f"OBJ_{subjects.blobs_bucket}")]
-    # After a reset, there are two of them for a moment.
-    assert {one.config.get("rate_limit_bps") for one in consumers} == {LIST_RATE}
+    first = await anext(found)
+    (consumer,) = [one async for one in js.list_consumers(f"OBJ_{subjects.blobs_bucket}")]
+    assert (consumer.delivered_consumer, consumer.num_pending) == (2, 3)
     assert {first.address, *[blob.address async for blob in found]} == addresses
 
 
-def test_a_list_of_very_many_blobs_has_a_rate_at_which_it_ends_in_time() -> None:
-    assert list_rate(200_000) == LIST_RATE
-    descriptions = 50_000_000
-    assert descriptions * DESCRIPTION_SIZE * 8 / list_rate(2 * descriptions) <= LONGEST + 1
+async def test_a_client_without_the_right_to_pull_lists_blobs_too(tmp_path: Path) -> None:
+    denied = {"publish": {"deny": ["$JS.API.CONSUMER.MSG.NEXT.>"]}}
+    users = {"users": [{"user": "u", "password": "p", "permissions": denied}]}
+    async with (
+        embedded_nats(tmp_path / "nats", authorization=users) as nats,
+        Connection.connect(nats.url, user="u", password="p") as connection,
+    ):
+        js, subjects = JetStream(connection), Subjects()
+        await ensure_topology(js, subjects, TopologyOptions())
+        blobs = JetStreamTrash(js, subjects.blobs_bucket)
+        assert await listed(blobs) == {}
+        addresses = {await blobs.put(os.urandom(8)) for _ in range(5)}
+        assert set(await listed(blobs)) == addresses
 
 
 async def test_a_get_takes_a_blob_out_of_the_trash(collectable: CollectableBlobs) -> None:

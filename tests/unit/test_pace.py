@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser_client.garbage.pace import MAX_REST, MAX_RESTED, REST, TURN, Pace
+from rebaser_client.pace import MAX_REST, MAX_RESTED, REST, TURN, Pace
 
 pytestmark = pytest.mark.anyio
 
@@ -33,6 +33,14 @@ async def test_after_each_turn_it_rests_twice_as_long() -> None:
         await pace.rest()
     assert machine.rests == pytest.approx([TURN * 2 * REST] * 100)
     assert machine.now - 100.0 == pytest.approx(100 * TURN * 2 * (1 + REST))
+
+
+async def test_a_caller_may_choose_longer_rests() -> None:
+    machine = Machine()
+    pace = Pace(machine.clock, machine.sleep, rest=7 * REST)
+    machine.now += TURN * 2
+    await pace.rest()
+    assert machine.rests == pytest.approx([TURN * 2 * 7 * REST])
 
 
 async def test_small_pieces_are_done_together_in_a_turn() -> None:

@@ -27,7 +27,7 @@ from rebaser_client.jetstream.ordered.buffer import MessageBuffer
 from rebaser_client.jetstream.ordered.position import Position, Start
 from rebaser_client.jetstream.ordered.requests import RETRY_MAX, RETRY_MIN, ConsumerRequests, Generation
 from rebaser_client.logs import get_logger
-from rebaser_client.nats.connection import TICK
+from rebaser_client.nats.hooks import MAX_EVERY, TICK
 from rebaser_client.nats.messages import DESCRIPTION, STATUS, as_int
 from rebaser_core.errors import RebaserError, TransientError
 
@@ -80,8 +80,10 @@ class OrderedConsumer:
         self._failure: RebaserError | None = None
         self._full = False
         self._received = False
-        self._silent_ticks = 0
-        self._max_silent_ticks = max(int(2 * idle_heartbeat / TICK), 2)
+        self._silent_checks = 0
+        ticks = max(int(2 * idle_heartbeat / TICK), 2)  # silence of so many ticks means that heartbeats are missing
+        self._check_every = min(max(ticks // 4, 1), MAX_EVERY)
+        self._max_silent_checks = -(-ticks // self._check_every)
         self._replacing: anyio.CancelScope | None = None
         self._hooks: list[Any] = []
         self._closed = False
@@ -100,7 +102,7 @@ class OrderedConsumer:
         if self._generation is None and not self._full:
             self._replace()
         self._hooks = [
-            self._connection.on_tick(self._tick),
+            self._connection.on_tick(self._tick, self._check_every),
             self._connection.on_reconnect(self._reconnected),
             self._connection.on_close(self._connection_closed),
         ]
@@ -136,7 +138,12 @@ class OrderedConsumer:
     @property
     def pending(self) -> int:
         """The number of messages in the queue."""
-        return len(self._queue)
+        return len(self._queue.messages)
+
+    @property
+    def delivered(self) -> int:
+        """The stream sequence of the newest message that entered the queue; 0 before the first message."""
+        return self._position.last
 
     @property
     def failure(self) -> RebaserError | None:
@@ -145,7 +152,7 @@ class OrderedConsumer:
 
     async def wait(self) -> None:
         """Wait until the queue is not empty. Raise `failure` if the queue is empty and the consumer has ended."""
-        while not self._queue:
+        while not self._queue.messages:
             if self._failure is not None:
                 raise self._failure
             if self._readable is None:
@@ -174,7 +181,7 @@ class OrderedConsumer:
             if self._full and self._queue.half_empty():
                 self._full = False
                 self._replace()
-        elif generation.flow and not self._queue:
+        elif generation.flow and not self._queue.messages:
             self._connection.post(generation.flow)
             generation.flow = ""
 
@@ -198,7 +205,8 @@ class OrderedConsumer:
             self._reset(f"message {generation.sequence + 1} was missed")
             return
         queue = self._queue
-        if not queue.fits(message):
+        waiting = queue.messages
+        if waiting and not queue.fits(message):
             self._full = True
             self._reset("the queue is full")
             return
@@ -211,7 +219,7 @@ class OrderedConsumer:
             return
         queue.add(message)
         position.last = message.stream_sequence
-        if len(queue) == 1:
+        if not waiting:
             self._notify()
 
     def _notify(self) -> None:
@@ -234,20 +242,25 @@ class OrderedConsumer:
                 return
             flow = headers.get("Nats-Consumer-Stalled", "")
         if flow:
-            if self._queue:
+            if self._queue.messages:
                 generation.flow = flow
             else:
                 self._connection.post(flow)
 
     # -- replacing consumers ---------------------------------------------------------------------------------------
 
+    def replace(self, reason: str) -> None:
+        """Replace the consumer on the server, because it does not deliver what it should. `reason` is logged."""
+        if self._replacing is None:
+            self._reset(reason)
+
     def _tick(self) -> None:
         if self._received:
             self._received = False
-            self._silent_ticks = 0
+            self._silent_checks = 0
         elif self._generation is not None and self._replacing is None:
-            self._silent_ticks += 1
-            if self._silent_ticks >= self._max_silent_ticks:
+            self._silent_checks += 1
+            if self._silent_checks >= self._max_silent_checks:
                 self._reset("heartbeats were missed")
 
     def _reconnected(self) -> None:
@@ -311,7 +324,7 @@ class OrderedConsumer:
         def handle(subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
             self._on_message(generation, subject, reply, data, headers)
 
-        self._silent_ticks = 0
+        self._silent_checks = 0
         self._generation = generation
         try:
             info = await self._requests.create(generation, handle, self._position.policy())

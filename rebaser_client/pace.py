@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 import anyio
 
 TURN = 0.001  # seconds of work without a rest: others on the same processor wait no longer than this
-REST = 2.0  # seconds of rest for each second of work
+REST = 2.0  # seconds of rest for each second of work, unless a caller chooses another number
 MAX_REST = 0.1  # seconds; the longest rest, after a turn with one long piece of work
 MAX_RESTED = 900.0  # seconds of rest in total, after which it works without rests, so that the work has an end
 
 
 class Pace:
-    """Divides work into short turns, and rests `REST` times as long after each, until it has rested for `MAX_RESTED`.
+    """Divides work into short turns, and rests `rest` times as long after each, until it has rested for `MAX_RESTED`.
 
     Call `begin` before work that follows a wait, and `rest` after each small piece of work. Pieces that together take
     less than `TURN` are done without a rest. `clock` returns seconds of work; the default is `time.thread_time`, which
@@ -20,10 +20,15 @@ class Pace:
     """
 
     def __init__(
-        self, clock: Callable[[], float] | None = None, sleep: Callable[[float], Awaitable[object]] = anyio.sleep
+        self,
+        clock: Callable[[], float] | None = None,
+        sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
+        *,
+        rest: float = REST,
     ) -> None:
         self._clock = clock or time.thread_time  # looked up now, because the simulation replaces it
         self._sleep = sleep
+        self._rest = rest
         self._worked = 0.0
         self._rested = 0.0
         self._since = self._clock()
@@ -38,7 +43,7 @@ class Pace:
         self._worked += now - self._since
         self._since = now
         if self._worked >= TURN and self._rested < MAX_RESTED:
-            seconds = min(self._worked * REST, MAX_REST)
+            seconds = min(self._worked * self._rest, MAX_REST)
             await self._sleep(seconds)
             self._rested += seconds
             self._worked = 0.0
