@@ -35,7 +35,7 @@ def describe(server: Server) -> dict[str, object]:
         "trouble": snapshot.missing or snapshot.trouble,
         "losses": list(snapshot.losses),
         "owned": snapshot.owned,
-        "held": snapshot.tasks_held + snapshot.tasks_following,
+        "held": snapshot.tasks_held + snapshot.tasks_following + snapshot.tasks_returned,
         "slots": snapshot.slots,
         "sweeper": snapshot.sweeper,
         "updates": [_describe_update(update) for update in census.slow_updates],
@@ -78,6 +78,7 @@ def about_change_set(context: Context, server: Server, payload: bytes) -> dict[s
         "rtt": context.connection.away_and_rtt()[1],
         "time": time.time(),
         "lag": RECENT_LAG.seconds,
+        "recentUpdates": context.recent_updates.of(key),
         "seesJobs": context.settings.spark.startswith("local"),  # the workers of another Spark report no progress
     }
     if failure is not None:

@@ -16,21 +16,23 @@ import structlog
 from anyio.abc import TaskGroup
 
 from rebaser import crowd
-from rebaser.change_set.lease import Lease, Task, retry_delay
+from rebaser.change_set.lease import Lease, ReturnedTasks, Task, retry_delay
 from rebaser.change_set.lifecycle import Phase, Reason
 from rebaser.change_set.owner import Owner
 from rebaser.gc.schedule import CollectionSchedule
+from rebaser.keepalive import keep_tasks_alive
 from rebaser.owner_view import describe_owner, running_updates, take_census
 from rebaser.runtime.context import Context
 from rebaser.runtime.context_view import view_context
 from rebaser.runtime.progress import ProgressReporter
 from rebaser.runtime.python_gc import FrozenGarbage
+from rebaser.runtime.queue_watch import QueueWatch
 from rebaser.runtime.slots import SlotCount
 from rebaser.snapshot import Census, Snapshot, Stage
 from rebaser.sweeper.starting import make_sweeper
 from rebaser.sweeper.unroutable import UNROUTABLE_KEY
 from rebaser.telemetry.feeds import ownership_ended
-from rebaser_client.jetstream import PullConsumer, PullMessage
+from rebaser_client.jetstream import OrderedConsumer, PullConsumer, PullMessage
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
@@ -43,7 +45,7 @@ CROWD_CHECK = 1.0  # seconds between checks for tasks that wait in NATS while al
 OVERBOOKING = 64  # while all slots are taken, one task is requested in advance for every 64 slots
 MAX_OVERBOOKED = 16  # maximum number of tasks requested in advance
 SLICE = 64  # owners that are started, stopped or abandoned in one iteration of the event loop
-TASKS_SLICE = 1000  # tasks that are accepted, or reported to be in progress, in one iteration
+TASKS_SLICE = 1000  # tasks that are accepted in one iteration
 HANDOVER_DELAY = 0.25  # seconds until a task that needs a newer server is offered to the next server
 
 
@@ -58,6 +60,7 @@ class Server:
         self._updates_reporter = ProgressReporter(context, partial(running_updates, self._owners))
         self._held: dict[ChangeSetKey, Task] = {}  # tasks without an owner, because no slot is free
         self._successor_tasks: dict[ChangeSetKey, Task] = {}  # delivered while their previous owners end
+        self._returned = ReturnedTasks(context.now)
         self._declined_until: dict[ChangeSetKey, float] = {}  # change sets whose tasks are left to newer servers
         self._group: TaskGroup
         self._pull: PullConsumer | None = None
@@ -92,6 +95,7 @@ class Server:
                 async with anyio.create_task_group() as loops:
                     loops.start_soon(self._keepalive_loop)
                     loops.start_soon(self._crowd_loop)
+                    loops.start_soon(QueueWatch(context, self._queue_of).run)
                     loops.start_soon(self._start_loop)
                     loops.start_soon(context.deleter.run)
                     loops.start_soon(self._sweeper.run)
@@ -122,6 +126,7 @@ class Server:
             sweep=self._sweeper.seen,
             tasks_held=len(self._held),
             tasks_following=len(self._successor_tasks),
+            tasks_returned=self._returned.count(),
         )
 
     def census(self) -> Census:
@@ -133,6 +138,9 @@ class Server:
         if key not in self._owners:
             return {"phase": "no_slot"} if key in self._held else {}
         return describe_owner(self._owners[key], self._context.now())
+
+    def _queue_of(self, key: ChangeSetKey) -> OrderedConsumer | None:
+        return self._owners[key].queue if key in self._owners else None
 
     # -- tasks and slots -------------------------------------------------------------------------------------------
 
@@ -152,6 +160,7 @@ class Server:
             owner.adopt(task)
         elif self._declined_until.get(key, 0.0) > self._context.now():
             self._group.start_soon(Lease(task, self._context.subjects).give_back, HANDOVER_DELAY)
+            self._returned.add(HANDOVER_DELAY)
         else:
             self._held[key] = task
         self._fill_slots()
@@ -185,6 +194,7 @@ class Server:
         finally:
             ownership_ended(owner.lifecycle.stopping, done=owner.lifecycle.phase is Phase.DONE)
             del self._owners[owner.key]
+            self._returned.add(owner.lease.returned_for)
             self._update_declined(owner)
             self._ended.set()
             if owner.lifecycle.holds_slot:
@@ -279,25 +289,12 @@ class Server:
                 self._held.clear()
             self._kept_alive_at = now
             try:
-                await self._keep_tasks_alive()
+                tasks = [*self._successor_tasks.values(), *self._held.values()]
+                self._slots.state_bytes = await keep_tasks_alive(context.js, [*self._owners.values()], tasks)
             except RebaserError as error:
                 log.warning("progress_ack_failed", reason=error.message)
             self._garbage.collect_if_due(len(self._owners))
             await anyio.sleep(max(self._kept_alive_at + ack_wait / 3 - context.now(), 0.0))
-
-    async def _keep_tasks_alive(self) -> None:
-        """Send a progress ack for each task, in slices. Meanwhile, add up the memory of the owned states."""
-        state_bytes = 0
-        for number, owner in enumerate(list(self._owners.values()), 1):
-            state_bytes += owner.state_bytes
-            owned = self._owners.get(owner.key) is owner and owner.lifecycle.phase is not Phase.DONE
-            if owned and not owner.lease.lost:
-                await owner.lease.task.progress()
-            if number % TASKS_SLICE == 0:
-                await anyio.lowlevel.checkpoint()
-        self._slots.state_bytes = state_bytes
-        for task in [*self._successor_tasks.values(), *self._held.values()]:
-            await task.progress()
 
     async def _start_loop(self) -> None:
         """After each slice of owners, start the next slice in a later iteration of the event loop."""

@@ -35,9 +35,13 @@ class _Process:
         self.connected = False
         self.problem = ""
 
-    def awaiting(self, reason: str, *, connected: bool) -> None:
-        """Note why NATS could not be reached; or, with a connection, why the streams cannot be used yet."""
-        self.connected, self.problem = connected, reason
+    def nats_awaited(self, reason: str) -> None:
+        """Note why NATS could not be reached."""
+        self.problem = reason
+
+    def streams_awaited(self, reason: str) -> None:
+        """Note that there is a connection, and why the streams cannot be used yet."""
+        self.connected, self.problem = True, reason
 
     def snapshot(self) -> Snapshot:
         if self.server is not None:
@@ -98,7 +102,14 @@ async def serve(
     process = _Process(settings)
     with watched_loop(settings.loop_blocked_after), short_collections():
         async with ops_port(settings.http, process):
-            opening = open_context(settings, jvm, engine, traced=traced, awaiting=process.awaiting)
+            opening = open_context(
+                settings,
+                jvm,
+                engine,
+                traced=traced,
+                nats_awaited=process.nats_awaited,
+                streams_awaited=process.streams_awaited,
+            )
             await _serve(process, opening, ready, warm)
 
 

@@ -28,9 +28,9 @@ class StreamUsage:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """The result of the last sweep. `at` is the time of the sweep in Unix seconds. `waiting` is the number of change
-    sets with queued requests, and `owing` the number of change sets whose update is due. `oldest_debt` is the age of
-    the oldest of these updates in seconds, as far as the sweeper knows."""
+    """The result of the last sweep. `at` is the time of the sweep on the clock of NATS, in Unix seconds. `waiting` is
+    the number of change sets with queued requests, and `owing` the number of change sets whose update is due.
+    `oldest_debt` is the age of the oldest of these updates in seconds, as far as the sweeper knows."""
 
     at: float
     waiting: int
@@ -60,7 +60,8 @@ class Snapshot:
       check of the streams.
     - `sweep`: the result of the last sweep; None unless this server is the sweeper.
     - `tasks_held`: tasks without a free slot. `tasks_following`: tasks whose change sets have a previous owner that is
-      still ending. `deletes_queued`: requests that are decided and not deleted yet.
+      still ending. `tasks_returned`: tasks that were returned with a delay that is not over. `deletes_queued`: requests
+      that are decided and not deleted yet.
     - `spark_load`: the numbers of small and of large calls that wait for a Spark job, then those of running jobs.
     - `spark`: `starting`, `ready`, `restarting`, `stopped`, or `down: REASON`.
     """
@@ -92,6 +93,7 @@ class Snapshot:
     tasks_in_hand: int = 0
     tasks_held: int = 0
     tasks_following: int = 0
+    tasks_returned: int = 0
     deletes_queued: int = 0
     spark_load: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
 
@@ -99,7 +101,7 @@ class Snapshot:
 @dataclass(frozen=True, slots=True)
 class SlowUpdate:
     """An update that has run for a long time: the message that reports it, and its stage (see
-    `rebaser.dvu.update.Entered`)."""
+    `rebaser.runtime.progress.Progress`)."""
 
     report: DvuProgress
     stage: str = "plan"

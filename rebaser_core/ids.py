@@ -5,9 +5,9 @@ Invariant: the names in a `ChangeSetKey` from `of` or `of_any` are valid tokens 
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NewType
+from typing import Any, NewType
 
 from rebaser_core.errors import UnprocessableError
 
@@ -62,6 +62,16 @@ class ChangeSetKey:
 
     workspace: str
     change_set: str
+    _hash: int = field(init=False, repr=False, compare=False)  # kept, because each request needs it several times
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.workspace, self.change_set)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:  # texts have other hashes in other processes
+        return ChangeSetKey, (self.workspace, self.change_set)
 
     @classmethod
     def of(cls, workspace: object, change_set: object) -> "ChangeSetKey":

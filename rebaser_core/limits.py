@@ -21,15 +21,22 @@ class Limits:
     @property
     def without_matches(self) -> "Limits":
         """The same limits, but for messages of older versions, in which inputs cannot be patterns."""
-        return _without_matches(self)
+        known, result = _newest[0]
+        if known is not self:
+            result = _without_matches(self)
+            _newest[0] = self, result
+        return result
 
 
-@lru_cache(maxsize=16)  # the function is called for each request
+@lru_cache(maxsize=16)
 def _without_matches(limits: Limits) -> Limits:
     return replace(limits, max_matches=0) if limits.max_matches else limits
 
 
 DEFAULT_LIMITS = Limits()
+# The newest limits without matches, after the limits from which they were made. Each request of a server needs the same
+# ones, and to hash the limits for `lru_cache` would take longer than everything else.
+_newest = [(DEFAULT_LIMITS, _without_matches(DEFAULT_LIMITS))]
 
 # A commit contains the updates of many requests, which were checked when they were received. These limits only keep a
 # damaged or foreign commit from using up the memory. Every reader of a log enforces them, so no limit for requests may

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import anyio
 from anyio.abc import TaskGroup
 
-from rebaser.change_set.lifecycle import INITIAL_EFFECTS, Effect, Event, OwnerState, Phase, Tick, Timing, step
+from rebaser.change_set.lifecycle import INITIAL_EFFECTS, Dvu, Effect, Event, OwnerState, Phase, Tick, Timing, step
 from rebaser_client.signal import Signal
 
 
@@ -85,7 +85,9 @@ class Actor:
             while self._events and self.lifecycle.phase is not Phase.DONE:
                 self.lifecycle, effects = step(self.lifecycle, self._events.pop(0), self._now(), self._timing)
                 self.perform(effects)
-                if self.lifecycle.holds_slot is not self._holds_slot:
+                state = self.lifecycle
+                usual = state.phase is Phase.ACTIVE and state.dvu is Dvu.IDLE and self._holds_slot  # the slot is kept
+                if not usual and state.holds_slot is not self._holds_slot:
                     self._holds_slot = not self._holds_slot
                     self._changed(self._holds_slot)
         except Exception as error:  # noqa: BLE001 - `run` raises it, because the caller of `post` is not at fault
@@ -95,7 +97,8 @@ class Actor:
         if self._failure is not None or self.lifecycle.phase is Phase.DONE:
             self._done = True
             self._wake.set()
-        self._set_timer(self.lifecycle.next_tick(self._timing))
+        if not self.lifecycle.busy or self.lifecycle.cancel_at is not None:
+            self._set_timer(self.lifecycle.next_tick(self._timing))
 
     def _set_timer(self, deadline: float | None) -> None:
         """Make the timer fire no later than `deadline`.

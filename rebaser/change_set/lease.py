@@ -4,7 +4,9 @@ Invariant: once the lease is lost, the owner sends no ack, nak or progress ack f
 sequence alone, so they would apply to another owner's delivery of the task.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import anyio
 import structlog
@@ -59,14 +61,34 @@ class Task:
         """Ask NATS to deliver the task again, to any server, after `delay` seconds."""
         await self.js.nak(self.message, delay)
 
-    async def progress(self) -> None:
-        """Tell NATS that the task is in progress. NATS then does not redeliver it for another `ack_wait`."""
-        await self.js.progress(self.message)
+
+class ReturnedTasks:
+    """Counts the tasks that a server has returned with a delay that is not over yet. NATS counts them as delivered.
+
+    `now` returns monotonic seconds.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._back_at: list[float] = []  # a heap
+
+    def add(self, delay: float) -> None:
+        """Record that a task has been returned with a delay of `delay` seconds."""
+        if delay > 0:
+            self.count()
+            heappush(self._back_at, self._now() + delay)
+
+    def count(self) -> int:
+        """Return the number of tasks that are not redelivered yet."""
+        now = self._now()
+        while self._back_at and self._back_at[0] <= now:
+            heappop(self._back_at)
+        return len(self._back_at)
 
 
 class Lease:
-    """An owner's right to its task. `lost` is True once the owner no longer has this right. When NATS redelivers the
-    task to the same owner, the owner replaces `task`.
+    """An owner's right to its task. `lost` is True once the owner no longer has this right. `returned_for` is the delay
+    with which the task was returned. When NATS redelivers the task to the same owner, the owner replaces `task`.
 
     The methods log failures instead of raising them, because NATS redelivers any task that was not acknowledged.
     """
@@ -74,6 +96,7 @@ class Lease:
     def __init__(self, task: Task, subjects: Subjects) -> None:
         self.task = task
         self.lost = False
+        self.returned_for = 0.0
         self._subjects = subjects
 
     @property
@@ -109,6 +132,7 @@ class Lease:
         if not self.lost:
             try:
                 await self.task.nak(delay)
+                self.returned_for = delay
             except RebaserError as error:
                 self._log.warning("task_nak_failed", reason=error.message)
 

@@ -321,11 +321,11 @@ def _usual_step(state: OwnerState, event: Event, now: float, timing: Timing) -> 
     running = state.dvu is Dvu.RUNNING
     if state.phase is not Phase.ACTIVE or state.queued or (state.owes and not running):
         return None
-    if isinstance(event, Arrived) and not state.busy:
-        return replace(state, busy=True), (Command.DECIDE,)
-    if not isinstance(event, Decided) or (event.owes and not running) or timing.quiescent_period <= 0:
+    if type(event) is Arrived and not state.busy:
+        return OwnerState(state.phase, True, *state[2:]), (Command.DECIDE,)
+    if type(event) is not Decided or (event.owes and not running) or timing.quiescent_period <= 0:
         return None
-    state = replace(state, busy=event.more, owes=event.owes, active_at=now)
+    state = OwnerState(state.phase, event.more, False, event.owes, *state[4:8], now, *state[9:])
     return state, (Command.DECIDE,) if event.more else (Command.AWAIT,)
 
 

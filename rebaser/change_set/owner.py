@@ -40,19 +40,18 @@ from rebaser.change_set.lifecycle import (
     Stop,
     Timing,
 )
+from rebaser.change_set.loading import open_change_set
 from rebaser.change_set.log import checkpointer
-from rebaser.change_set.log.commit_log import CommitLog, open_log
+from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.change_set.processor import PendingDeadLetter, Processor, QueueBlocked
 from rebaser.change_set.recheck import recheck
 from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.runtime.context import Context
 from rebaser.runtime.progress import Progress
-from rebaser.telemetry.feeds import log_loaded, queue_taken
+from rebaser.telemetry.feeds import log_loaded
 from rebaser_client.backoff import Backoff
 from rebaser_client.jetstream import Message, OrderedConsumer
 from rebaser_client.signal import Signal
-from rebaser_core.commit import Applied
-from rebaser_core.decisions.decide import decided_through
 from rebaser_core.errors import FencedError, RebaserError, UnsupportedVersion
 
 log = structlog.get_logger(__name__)
@@ -62,6 +61,7 @@ DEAD_LETTER_RETRY_MAX = 5.0  # maximum seconds until such a dead letter is sent 
 LARGE = 100_000  # number of values above which Python's garbage collector skips a change set
 
 T = TypeVar("T")
+_ARRIVED = Arrived()
 
 
 class Owner(Actor):
@@ -116,8 +116,14 @@ class Owner(Actor):
         """The log of the change set; None until the log is loaded."""
         return self._commits
 
+    @property
+    def queue(self) -> OrderedConsumer | None:
+        """The queue of requests; None until it is open."""
+        return self._consumer
+
     def drop_resources(self) -> None:
         """After `run`, drop the references that lead back to this owner, so that its memory is freed at once."""
+        self.lease.lost = True
         self._consumer = self._processor = self._dvu = self._puller = self.group = None
 
     def adopt(self, task: Task) -> None:
@@ -196,8 +202,8 @@ class Owner(Actor):
             await self._decide_requests()
 
     async def _load(self) -> bool:
-        """Load the log and begin to consume the queue. Return whether both succeeded."""
-        context, key, subjects = self._context, self.key, self._context.subjects
+        """Load the log and open the queue. Return whether both succeeded."""
+        context = self._context
         event: Event = Cancelled()
 
         def hung() -> bool:
@@ -205,26 +211,20 @@ class Owner(Actor):
 
         try:
             with self.cancelled_with_work():
-                commits = self._commits = await open_log(context, key)
-                self.log = commits.logger  # share the log's logger instead of keeping a second one
-                # Read the end of the request stream after the log. Otherwise, a request that another owner decided in
-                # between could seem to be beyond that end, as if the stream had been restored from a backup.
-                stream = await context.requests_info.read()
+                loaded = await open_change_set(context, self.key, self._check_queue)
+                commits = self._commits = loaded.commits
+                self._consumer = loaded.consumer
                 await heal(commits)
-                state = commits.state
-                decided = decided_through(state, stream.created, stream.last_sequence)
+                self.log = commits.logger  # share the log's logger instead of keeping a second one
+                state, applied = commits.state, loaded.applied
                 redelivered = self.lease.task.message.delivered > 1
                 detector = PoisonDetector(
-                    context, commits, redelivered=redelivered, after=decided, until=stream.last_sequence, hung=hung
+                    context, commits, redelivered=redelivered, after=applied.sequence, until=loaded.end, hung=hung
                 )
                 self._dvu = SerialDvu(context, commits, redelivered=redelivered, hung=hung)
-                self._processor = Processor(context, commits, Applied(stream.created, decided), detector)
+                self._processor = Processor(context, commits, applied, detector)
                 if state.branch is not None and state.branch.follows:
                     self._puller = BranchPuller(context, commits, self._processor, redelivered=redelivered, hung=hung)
-                consumer = OrderedConsumer(
-                    context.js, subjects.requests_stream, subjects.requests(key), on_ready=self._check_queue
-                )
-                self._consumer = await consumer.__aenter__()
                 if len(state.cells) > LARGE:
                     gc.freeze()  # otherwise, each full garbage collection would visit all values
                 event = Loaded(state.owes, self._dvu.deferral())
@@ -243,12 +243,12 @@ class Owner(Actor):
         consumer = self._consumer
         if not self._awaiting or consumer is None:
             return
-        if consumer.failure is not None and not consumer.pending:
+        if consumer.pending:
+            self._awaiting = False
+            self.post(_ARRIVED)
+        elif consumer.failure is not None:
             self._awaiting = False
             self.post(self._failure_of("consume_failed", consumer.failure))
-        elif consumer.pending:
-            self._awaiting = False
-            self.post(Arrived())
 
     async def _decide_requests(self) -> None:
         """Decide queued requests each time the lifecycle commands `DECIDE`. Stop when the lifecycle cancels work, when
@@ -269,12 +269,10 @@ class Owner(Actor):
 
     async def _decide(self) -> Event:
         consumer, processor, commits = self._consumer, self._processor, self._commits
-        assert consumer is not None  # noqa: S101 - `_load` ran first, and sets all three
-        assert processor is not None  # noqa: S101
-        assert commits is not None  # noqa: S101
+        assert consumer is not None and processor is not None and commits is not None  # noqa: S101, PT018 - loaded
         settings = self._context.settings
         try:
-            messages = self._rest or queue_taken(consumer.take(settings.batch_max_requests, settings.batch_max_bytes))
+            messages = self._rest or consumer.take(settings.batch_max_requests, settings.batch_max_bytes)
             processed = await processor.process(messages)
             self._rest = processed.rest
             self._publish_all_dead(processed.dead)
@@ -293,9 +291,10 @@ class Owner(Actor):
             self.post(Stop(Reason.HANDED_OVER))
             return Decided(owes=False, more=False)
         # If a DVU is about to run, write the checkpoint after it: no DVU begins while a checkpoint has its view open.
-        if not commits.state.owes or self.lifecycle.dvu is Dvu.WAITING:
+        owes = commits.state.owes
+        if not owes or self.lifecycle.dvu is Dvu.WAITING:
             self._start_checkpoint()
-        return Decided(commits.state.owes, more=bool(self._rest) or consumer.pending > 0)
+        return Decided(owes, more=bool(self._rest) or consumer.pending > 0)
 
     async def _run_dvu(self) -> None:
         commits, dvu = self._commits, self._dvu

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from rebaser.change_set.attempts.poison import PoisonDetector, Suspicion
 from rebaser.change_set.attempts.retry_budget import RetryBudget
-from rebaser.change_set.log.commit_drafts import compared, created, marked, merged, of_replay, wakes, with_moved
+from rebaser.change_set.log.commit_drafts import compared, created, marked, merged, of_batch, wakes, with_moved
 from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.change_set.log.encoded_commit import UnstorableCommit
 from rebaser.change_set.readers.request_reader import INTERNAL_CODES, HeldRequest, RequestReader
@@ -104,6 +104,7 @@ class Processor:
         self._budget = RetryBudget(int(context.settings.retry_for * 1000), outcomes)
         self._pending_dead: dict[int, PendingDeadLetter] = {}  # dead letters to copy, by request sequence
         self.answered = 0
+        self._taken = 0  # when the current batch was taken from the queue (`time.monotonic_ns`)
         self.rebasing = False
 
     @property
@@ -131,8 +132,7 @@ class Processor:
 
     async def _process(self, messages: Sequence[Message], suspicion: Suspicion) -> Processed:
         self._freshness = Freshness()
-        if self._commits.spans is not None:
-            self._commits.spans.taken_at = feeds.clock()
+        self._taken = time.monotonic_ns()
         requests, held = await self._read(messages, suspicion)
         try:
             dead = await self._commit(messages, requests) if requests else []
@@ -207,7 +207,7 @@ class Processor:
             if decided.decisions and decided.decisions[0].conflicts:
                 decided = await self._with_result(decided)
             if commits.spans is not None:
-                commits.spans.decided(messages, decided)
+                commits.spans.decided(messages, decided, self._taken)
             sequence = state.last
             if decided.decisions and (decided.fork is not None or decided.marking is not None):
                 commit = (
@@ -219,30 +219,20 @@ class Processor:
                 self.applied = decided.applied
             elif decided.decisions:
                 owes = state.owes or await wakes(state, decided.delta) or bool(decided.recompute)
-                replayed = decided.replayed
-                commit = commits.draft(
-                    Kind.REBASE if replayed is None else Kind.REPLAY,
-                    stored_ms=messages[len(requests) - 1].timestamp_ns // 1_000_000,
-                    applied=decided.applied,
-                    requests=decided.decisions,
-                    delta=decided.delta,
-                    delta_blob=decided.delta_blob,
-                    covers=state.covers if owes else None,
-                    recompute=decided.recompute,
-                    debt=state.debt + len(decided.delta) + len(decided.recompute) if owes else 0,
+                commit = of_batch(
+                    commits,
+                    decided,
+                    messages[len(requests) - 1].timestamp_ns // 1_000_000,
+                    owes=owes,
                     before=await commits.before(decided.delta),
-                    authors=decided.authors if commits.history else (),
-                    reverts=decided.reverts,
-                    source=decided.source,
-                    settled=decided.settled,
-                    **({} if replayed is None else of_replay(replayed)),
                 )
                 sequence = await commits.append(commit, self._freshness)
                 self.applied = decided.applied
                 if decided.skipped:
                     self._log.error("requests_skipped", commit=commit.id, count=decided.skipped)
             self.rebasing = False
-        feeds.requests_decided(decided)
+        if repeated := len(decided.answers) - len(decided.decisions):
+            feeds.requests_repeated(repeated)
         await self._settle(requests[0], messages[0], *decided.answers[0], sequence)
         return await self._answer_all(messages, decided, sequence)
 
@@ -285,10 +275,7 @@ class Processor:
     async def _answer_all(
         self, messages: Sequence[Message], decided: DecidedBatch, sequence: int
     ) -> list[PendingDeadLetter]:
-        answers = decided.answers
-        dead: list[PendingDeadLetter] = []
-        done: list[int] = []
-        room = True
+        answers, dead, done, room = decided.answers, list[PendingDeadLetter](), list[int](), True
         for message, (decision, earlier) in zip(messages, answers, strict=False):
             commit = sequence if earlier is None else earlier
             if decision.outcome is Outcome.DEAD and decision.sequence == message.stream_sequence:
@@ -303,10 +290,12 @@ class Processor:
                 done.append(message.stream_sequence)
         if not room:
             await self._context.connection.flush()
-        now, spans = feeds.requests_answered(messages[: len(answers)]), self._commits.spans
+        answered = messages if len(messages) == len(answers) else messages[: len(answers)]
+        now, spans = feeds.requests_answered(answered, self._taken), self._commits.spans
         # The first message is the oldest: if it was not slow, none was.
         if spans is not None and (spans.batch is not None or now - messages[0].timestamp_ns > spans.slower_than):
-            feeds.requests_traced(spans.answered(sequence, messages, decided, self._commits.newest_append), now)
+            append = self._commits.newest_append
+            feeds.requests_traced(spans.answered(sequence, messages, decided, self._taken, append), now)
         self._context.deleter.add(done)
         self.answered = messages[len(answers) - 1].stream_sequence
         return dead

@@ -93,7 +93,9 @@ class SerialDvu:
                 commits.debt.update_began()
                 if commits.spans is not None:
                     bind_contextvars(**commits.spans.update_planned(view.sequence))  # for all events of this task
-                computed = await self._compute(view)
+                self.progress = progress = Progress(view.sequence, self._context.now())
+                computed = await self._compute(view, progress)
+                progress.enter(self._context.now(), "commit", progress.plan, progress.wave)
                 await lock.enter_async_context(commits.append_lock())
                 # Results refer to rows by number. Once the view is closed, a row may be freed and given to another id.
                 valid = still_valid(commits.state, computed, view.sequence)
@@ -103,11 +105,13 @@ class SerialDvu:
                 encoded = await commits.encode(commits.draft(Kind.DVU, covers=covers, delta=valid, debt=debt))
                 self._log_crashed(valid)
             sequence = await commits.publish(encoded)
+        progress.end_stage(self._context.now())
+        self._context.recent_updates.add(commits.key, sequence, progress.stages)
         fields.update(
             commit=encoded.commit.id,
             covers=sequence if covers is None else covers,
             roots=len(view.roots),
-            reached=0 if self.progress is None else self.progress.total or 0,
+            reached=progress.total or 0,
             changed=len(valid),
             errors=len(valid.faults),
         )
@@ -118,13 +122,16 @@ class SerialDvu:
         for id_, reason in crashed[:CRASHED_NAMED]:
             self._log.warning("value_crashed", id=id_, reason=reason, total=len(crashed))
 
-    async def _compute(self, view: View) -> ComputedTable:
+    async def _compute(self, view: View, progress: Progress) -> ComputedTable:
         context, seconds = self._context, self._context.settings.dvu_timeout
-        self.progress = now = Progress(view.sequence, context.now())
         label = str(self._commits.key)
+
+        def entered(stage: str, plan: str, wave: int) -> None:
+            progress.enter(context.now(), stage, plan, wave)
+
         try:
             with anyio.fail_after(seconds):
-                return await update(view, context.engine, label=label, progress=now.record, entered=now.enter)
+                return await update(view, context.engine, label=label, progress=progress.record, entered=entered)
         except TimeoutError:
             raise DvuError(
                 f"the update of {label} took longer than {seconds:g} s (REBASER_DVU_TIMEOUT) and will be retried",

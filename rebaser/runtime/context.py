@@ -5,7 +5,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import anyio
 import structlog
@@ -16,6 +17,7 @@ from rebaser.embedded.spark import Jvm
 from rebaser.runtime.dead_letters import DeadLetterPublisher
 from rebaser.runtime.health import HealthStatus
 from rebaser.runtime.measured import MeasuredBlobs, MeasuredJetStream
+from rebaser.runtime.recent_updates import RecentUpdates
 from rebaser.runtime.request_deleter import RequestDeleter
 from rebaser.runtime.shared_info import SharedStreamInfo
 from rebaser.runtime.slots import UNKNOWN_MEMORY, memory_limit
@@ -35,12 +37,6 @@ from rebaser_core.streams.subjects import Subjects
 log = structlog.get_logger(__name__)
 
 RETRY_NATS, RETRY_NATS_MAX = 0.2, 5.0  # initial and maximum seconds between attempts to reach NATS during startup
-
-
-class Awaiting(Protocol):
-    """Is told what a starting server waits for."""
-
-    def __call__(self, reason: str, *, connected: bool) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +67,7 @@ class Context:
     memory: int = UNKNOWN_MEMORY
     tails: TailCache = field(default_factory=TailCache)
     health: HealthStatus = field(default_factory=HealthStatus)
+    recent_updates: RecentUpdates = field(default_factory=RecentUpdates)
     suspect_request_lock: anyio.Lock = field(default_factory=anyio.Lock)
     suspect_dvu_lock: anyio.Lock = field(default_factory=anyio.Lock)
     spans_of: SpansOf | None = None
@@ -83,13 +80,15 @@ async def open_context(
     engine: AbstractAsyncContextManager[Any] | None = None,
     *,
     traced: bool = True,
-    awaiting: Awaiting = lambda _, *, connected: None,  # noqa: ARG005
+    nats_awaited: Callable[[str], None],
+    streams_awaited: Callable[[str], None],
 ) -> AsyncIterator[Context]:
     """Connect to NATS, create missing streams, and start Spark in the background. Yield the shared parts.
 
     `jvm` is the embedded Spark, if it has already been started. `engine` is an engine to use instead of Spark. If
-    `traced` is false, no traces are recorded. `awaiting` is called with the reason each time NATS could not be reached,
-    and, once it is `connected`, each time the streams could not be used; the reason is empty at first.
+    `traced` is false, no traces are recorded. `nats_awaited` is called with the reason each time NATS could not be
+    reached, and, once it is connected, `streams_awaited` each time the streams could not be used. The first reason for
+    which the streams are awaited is empty.
 
     Raise `ConfigError` if the settings are wrong, and the errors of `Connection.connect` and `StreamWatch.ensure`.
     """
@@ -97,11 +96,11 @@ async def open_context(
     subjects = Subjects(settings.prefix)
     async with AsyncExitStack() as stack:
         deadline = anyio.current_time() + settings.wait_for_nats
-        connection = await _connect(stack, settings, deadline, awaiting)
-        awaiting("", connected=True)
+        connection = await _connect(stack, settings, deadline, nats_awaited)
+        streams_awaited("")
         js = MeasuredJetStream(connection)
         stream_watch = StreamWatch(js, subjects, settings.topology(), create=settings.create_streams)
-        await _ensure_streams(stream_watch, deadline, awaiting)
+        await _ensure_streams(stream_watch, deadline, streams_awaited)
         blobs = MeasuredBlobs(open_blobs(settings.blobs, js, subjects.blobs_bucket))
         spans = tracing(
             server_id=settings.server_id,
@@ -121,7 +120,7 @@ async def open_context(
             blobs=blobs,
             reader=StateLoader(js, subjects, blobs, share_ids=True),
             engine=computing,
-            deleter=RequestDeleter(js, subjects.requests_stream),
+            deleter=RequestDeleter(js, subjects.requests_stream, partial(stream_watch.note_refusal, what="deletions")),
             requests_info=SharedStreamInfo(js, subjects.requests_stream),
             dead_letters=DeadLetterPublisher(js, subjects, blobs, settings.server_id),
             now=time.monotonic,
@@ -148,7 +147,9 @@ def _spark(settings: Settings, blobs: BlobStore, jvm: Jvm | None) -> Engine:
     )
 
 
-async def _connect(stack: AsyncExitStack, settings: Settings, deadline: float, awaiting: Awaiting) -> Connection:
+async def _connect(
+    stack: AsyncExitStack, settings: Settings, deadline: float, awaited: Callable[[str], None]
+) -> Connection:
     """Connect to NATS. While NATS cannot be reached, retry until `deadline`. If NATS refuses the connection, raise the
     error at once."""
     backoff = Backoff(RETRY_NATS, RETRY_NATS_MAX)
@@ -165,12 +166,12 @@ async def _connect(stack: AsyncExitStack, settings: Settings, deadline: float, a
         except NotConnectedError as error:
             if type(error) is not NotConnectedError or anyio.current_time() >= deadline:
                 raise
-            awaiting(error.message, connected=False)
+            awaited(error.message)
             log.warning("nats_awaited", reason=error.message, seconds=round(deadline - anyio.current_time(), 1))
         await anyio.sleep(backoff.next_delay())
 
 
-async def _ensure_streams(stream_watch: StreamWatch, deadline: float, awaiting: Awaiting) -> None:
+async def _ensure_streams(stream_watch: StreamWatch, deadline: float, awaited: Callable[[str], None]) -> None:
     """Create missing streams, or check that they exist. Retry until `deadline` while JetStream is not available, or
     while streams are missing that this server may not create."""
     backoff = Backoff(RETRY_NATS, RETRY_NATS_MAX)
@@ -180,6 +181,6 @@ async def _ensure_streams(stream_watch: StreamWatch, deadline: float, awaiting: 
         except TransientError as error:
             if anyio.current_time() >= deadline:
                 raise
-            awaiting(error.message, connected=True)
+            awaited(error.message)
             log.warning("streams_awaited", reason=error.message, seconds=round(deadline - anyio.current_time(), 1))
         await anyio.sleep(backoff.next_delay())

@@ -4,7 +4,7 @@ Invariant: an update that ends within `progress_every` is not reported. Reports 
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import anyio
 import structlog
@@ -26,7 +26,8 @@ class Progress:
     """The progress of one update. `done` of `total` values are processed; `total` is None until it is known.
 
     `started` is the time at which the update began, in seconds on the server's clock. `covers` is the log sequence at
-    which the update was planned. For `stage`, `plan` and `wave`, see `rebaser.dvu.update.Entered`.
+    which the update was planned. For `stage`, `plan` and `wave`, see `rebaser.dvu.update.Entered`; while the results
+    are committed, `stage` is `commit`. `stages` has the duration of each stage that has ended, in seconds.
     """
 
     covers: int
@@ -36,14 +37,23 @@ class Progress:
     stage: str = "plan"
     plan: str = ""
     wave: int = 0
+    stages: dict[str, float] = field(default_factory=dict)
+    _stage_began: float | None = None
 
     def record(self, done: int, total: int) -> None:
         """Record that `done` of `total` values are processed."""
         self.done, self.total = done, total
 
-    def enter(self, stage: str, plan: str, wave: int) -> None:
+    def enter(self, now: float, stage: str, plan: str, wave: int) -> None:
         """Record that a stage of the update begins."""
+        self.end_stage(now)
         self.stage, self.plan, self.wave = stage, plan, wave
+
+    def end_stage(self, now: float) -> None:
+        """Record that the stage has ended. A stage that is entered several times has the sum of its durations."""
+        began = self.started if self._stage_began is None else self._stage_began
+        self.stages[self.stage] = self.stages.get(self.stage, 0.0) + now - began
+        self._stage_began = now
 
 
 Running = Callable[[], Iterable[tuple[ChangeSetKey, Progress]]]

@@ -5,12 +5,13 @@ request that reuses the id of another request is refused without one. Deleting l
 the next owner answers such a request again, from the log, and deletes it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import anyio
 import structlog
 
-from rebaser_client.jetstream import JetStream
+from rebaser_client.jetstream import ApiError, JetStream
+from rebaser_client.jetstream.errors import DELETE_FAILED
 from rebaser_core.errors import RebaserError
 
 log = structlog.get_logger(__name__)
@@ -21,11 +22,16 @@ RETRY = 1.0  # seconds until failed deletes are sent again
 
 
 class RequestDeleter:
-    """Deletes messages from `stream`. Call `run` in a task group."""
+    """Deletes messages from `stream`. Call `run` in a task group.
 
-    def __init__(self, js: JetStream, stream: str) -> None:
+    `on_refusal` is called with the reason if NATS cannot store that messages are deleted, for instance because its disk
+    is full, and with an empty string once it can.
+    """
+
+    def __init__(self, js: JetStream, stream: str, on_refusal: Callable[[str], None] = lambda _: None) -> None:
         self._js = js
         self._stream = stream
+        self._on_refusal = on_refusal
         self._queue: list[int] = []
         self._wake = anyio.Event()
 
@@ -43,6 +49,7 @@ class RequestDeleter:
         """Drop the added sequences. Call this when the stream has been lost and recreated, because the messages are
         then gone."""
         self._queue.clear()
+        self._on_refusal("")
 
     async def run(self) -> None:
         """Delete the added sequences, until cancelled."""
@@ -58,7 +65,10 @@ class RequestDeleter:
             group, self._queue = self._queue[:GROUP], self._queue[GROUP:]
             try:
                 await self._js.delete_many(self._stream, group)
+                self._on_refusal("")
             except RebaserError as error:
                 log.warning("delete_failed", count=len(group), reason=error.message)
+                if isinstance(error, ApiError) and error.err_code == DELETE_FAILED:
+                    self._on_refusal(error.message)
                 self._queue.extend(group)
                 await anyio.sleep(RETRY)

@@ -12,8 +12,8 @@ MAX_SHARED = 128  # maximum number of callers that share a call; if thousands of
 
 
 class SharedStreamInfo:
-    """Reads the description of `stream`. Concurrent calls to `read` share one request to NATS. A description is never
-    older than the call to `read` that returns it."""
+    """Reads the description of `stream`. Concurrent reads share one request to NATS. A description is never older than
+    the call to `start` that returned its future."""
 
     def __init__(self, js: JetStream, stream: str) -> None:
         self._js = js
@@ -21,15 +21,16 @@ class SharedStreamInfo:
         self._waiting: deque[asyncio.Future[StreamInfo]] = deque()
         self._running = False
 
-    async def read(self) -> StreamInfo:
-        """Return the description of the stream. Raise the errors of `JetStream.stream_info`."""
+    def start(self) -> asyncio.Future[StreamInfo]:
+        """Begin to read the description of the stream. The caller awaits or cancels the returned future, which raises
+        the errors of `JetStream.stream_info`."""
         self._js.connection.check_open()
         future: asyncio.Future[StreamInfo] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         if not self._running:
             self._running = True
             self._js.connection.spawn(self._run)
-        return await future
+        return future
 
     async def _run(self) -> None:
         group: list[asyncio.Future[StreamInfo]] = []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 KIB, MIB = 1024, 1024 * 1024
 SHARE = 3  # owned change sets may take a third of the memory; the rest is for Spark, NATS, requests and reserves
-OWNER_BYTES = 64 * KIB  # memory of an owner without the values of its change set; measured and rounded up
+OWNER_BYTES = 48 * KIB  # memory of an owner without the values of its change set: 30 KiB measured, and a margin
 MIN_SLOTS = 16  # even if there is little memory, a few large change sets must not block all others
 MAX_SLOTS = 100_000
 UNKNOWN_MEMORY = 2 * 1024 * MIB  # the memory that is assumed if the system does not report its memory

@@ -21,11 +21,13 @@ from typing import Protocol
 import anyio
 import structlog
 
+from rebaser.runtime.acked_tasks import AckedTasks
 from rebaser.snapshot import STREAMS, StreamUsage
 from rebaser.telemetry.clocks import NATS_CLOCK
 from rebaser_client.admin.provisioning import ensure_topology, examine_topology
+from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import ApiError, JetStream, StreamInfo
-from rebaser_client.jetstream.errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
+from rebaser_client.jetstream.errors import CONSUMER_NOT_FOUND, NO_SPACE, STREAM_NOT_FOUND
 from rebaser_core.errors import ConfigError, RebaserError, TransientError
 from rebaser_core.streams import topology
 from rebaser_core.streams.subjects import Subjects
@@ -60,7 +62,7 @@ class StreamSnapshot:
     """The state of a stream at `time` (UTC), when the stream was checked.
 
     `created` is the time at which the stream was created, and `last` is its last sequence. `first_age` is the age of
-    its oldest message in seconds; 0 if the stream is empty.
+    its oldest message in seconds, and `first` its sequence; both are 0 if the stream is empty.
     """
 
     created: str
@@ -69,6 +71,7 @@ class StreamSnapshot:
     time: str
     usage: StreamUsage
     first_age: float = 0.0
+    first: int = 0
 
 
 NEVER = StreamSnapshot("", 0, 0, "no time", StreamUsage(0, 0, 0.0))
@@ -95,7 +98,9 @@ class StreamWatch:
         self._seen: dict[str, StreamSnapshot] = {}
         self._lost: frozenset[str] = frozenset()  # lost streams that are not recreated yet
         self._check_wanted = anyio.Event()
-        self._refusal = ""
+        self._refusals: dict[str, str] = {}
+        self._acked_tasks = AckedTasks(js, subjects)
+        self._tasks_acked = 0  # the sequence up to which all tasks are acked
         self._paused = ""
         self._sweep_paused = False
         self.problem = ""
@@ -135,14 +140,17 @@ class StreamWatch:
         """Request a check, for instance because an operation failed and a missing stream may be the cause."""
         self._check_wanted.set()
 
-    def note_refusal(self, refusal: str) -> None:
-        """Record why NATS has no room for a message, or an empty string if it has room.
+    def note_refusal(self, refusal: str, what: str = "messages") -> None:
+        """Record why NATS has no room for `what`, or an empty string if it has room.
 
         While NATS has no room, the server is not ready.
         """
-        refusal = refusal and f"NATS stores no messages: {refusal}"
-        if refusal != self._refusal:
-            self._refusal = refusal
+        if refusal:
+            refusal = f"NATS stores no {what}: {refusal}"
+        if NO_SPACE in refusal:
+            refusal += "; make room on the disks of NATS, then restart nats-server, which may not recover by itself"
+        if refusal != self._refusals.get(what, ""):
+            self._refusals[what] = refusal
             self.check_soon()
 
     async def run(self, listener: StreamLossListener) -> None:
@@ -157,7 +165,9 @@ class StreamWatch:
                 self._check_wanted = anyio.Event()
                 try:
                     await self._check(listener)
-                    self._set_problem(self._refusal or self._paused)
+                    self._set_problem(next(filter(None, self._refusals.values()), self._paused))
+                except NotConnectedError:
+                    pass  # the connection is the problem; the streams are checked as soon as it is back
                 except RebaserError as error:
                     self._set_problem(f"the streams cannot be checked or created: {error.message}")
                     self.check_soon()
@@ -170,6 +180,8 @@ class StreamWatch:
             name for name in snapshots if name in self._seen and snapshots[name].created != self._seen[name].created
         ]
         consumers = [] if gone else await self._missing_consumers()
+        if not gone:
+            await self._acked_tasks.check(snapshots[self._subjects.tasks_stream].first, self._tasks_acked)
         if lost := frozenset([*gone, *replaced]) - self._lost:
             self._report_lost(lost)
             self._lost |= lost
@@ -209,7 +221,13 @@ class StreamWatch:
                 if info.now:
                     ahead.append((datetime.now(UTC) - datetime.fromisoformat(info.now)).total_seconds())
                 snapshots[name] = StreamSnapshot(
-                    info.created, info.messages, info.last_sequence, _now(), _usage(info), _first_age(info)
+                    info.created,
+                    info.messages,
+                    info.last_sequence,
+                    _now(),
+                    _usage(info),
+                    _first_age(info),
+                    info.first_sequence if info.messages else 0,
                 )
         if ahead:
             self.clock_ahead = min(ahead)  # each includes the time that the answer took
@@ -217,7 +235,7 @@ class StreamWatch:
         return snapshots
 
     async def _missing_consumers(self) -> list[str]:
-        missing, self._paused = [], ""
+        missing, self._paused, self._tasks_acked = [], "", 0
         for stream, consumer in topology.consumers(self._subjects, self._options):
             try:
                 info = await self._js.consumer_info(stream, consumer["name"])
@@ -226,6 +244,7 @@ class StreamWatch:
                     self.tasks = info.num_pending, info.num_ack_pending
                     why = f"somebody has paused the delivery of messages to servers; to resume it: {resume}"
                     self._paused = why if info.paused else ""
+                    self._tasks_acked = info.ack_floor_stream
                 else:  # without sweeps, servers still get tasks
                     if info.paused and not self._sweep_paused:
                         log.warning("sweep_paused", reason=f"somebody has paused the sweeps; to resume them: {resume}")
@@ -248,7 +267,8 @@ class StreamWatch:
 
     def _set_problem(self, problem: str) -> None:
         """Record the problem. Each `server_unready` is followed by one `server_ready_again`, however often the reason
-        changes: alerts subtract their numbers."""
+        changes. Alerts rely on this: they subtract the counts of the two events, and the difference is 1 as long as
+        the server is not ready."""
         if problem and not self.problem:
             log.error("server_unready", reason=problem)
         elif problem and problem != self.problem:

@@ -14,7 +14,6 @@ history that owners leave in the log (see `old_history`), and sends requests to 
 ago (see `closed`).
 """
 
-import time
 from collections.abc import Callable, Iterable
 
 import anyio
@@ -27,6 +26,7 @@ from rebaser.sweeper.closed import ClosedChangeSets
 from rebaser.sweeper.debts import DebtTracker
 from rebaser.sweeper.old_history import OldHistory
 from rebaser.sweeper.unroutable import UnroutableMessages
+from rebaser.telemetry.clocks import NATS_CLOCK
 from rebaser.telemetry.feeds import clock, swept
 from rebaser_client.admin.provisioning import retire_old_sweep
 from rebaser_client.jetstream import ApiError, JetStream, PullConsumer, PullMessage
@@ -35,7 +35,7 @@ from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, is_key
 from rebaser_core.streams.subjects import Subjects
-from rebaser_core.streams.topology import MIN_SWEEP_LEASE, SWEEP_CONSUMER, SWEEP_GROUP
+from rebaser_core.streams.topology import MIN_SWEEP_LEASE, NANOS, SWEEP_CONSUMER, SWEEP_GROUP
 
 log = structlog.get_logger(__name__)
 
@@ -118,9 +118,10 @@ class Sweeper:
         waiting = await self._names(subjects.requests_stream, f"{subjects.root}.requests.", "")
         has_unroutable = not all(map(is_key, waiting))
         owing = await self._debts.read()
-        now, since = time.time(), min(self._debts.owing_since.values(), default=0)
-        oldest = max(now - since / 1e9, 0.0) if since else 0.0
-        self.seen = Sweep(now, len(waiting), len(owing), oldest)
+        # NATS stamped the commits, and Prometheus has a clock of its own, so the clock of this machine does not count.
+        now, since = NATS_CLOCK.now_ns(), min(self._debts.owing_since.values(), default=0)
+        oldest = max(now - since, 0) / NANOS if since else 0.0
+        self.seen = Sweep(now / NANOS, len(waiting), len(owing), oldest)
         if not waiting and not owing:
             return 0
         tasks = await self._names(subjects.tasks_stream, f"{subjects.root}.tasks.", ".process")

@@ -175,7 +175,7 @@ API_SECONDS = Histogram(
 )
 CONSUMER_RESETS = Counter(
     "consumer_resets_total",
-    "Restarts of log and queue readers that missed messages, were full, got no heartbeats, or lost NATS.",
+    "Restarts of log and queue readers that missed messages, were full, got nothing for too long, or lost NATS.",
     why=RESETS,
 )
 SWEEP_SECONDS = Histogram("sweep_seconds", "Duration of a sweep.", SLOW)

@@ -19,20 +19,22 @@ class NatsClock:
 
     The monotonic clock may stand still while the machine is suspended. After that, ages may be too low until the next
     comparison.
+
+    `offset` is the difference to the monotonic clock in nanoseconds.
     """
 
     def __init__(self) -> None:
-        self._offset = 0
+        self.offset = 0
         self.compare(0.0)
 
     def compare(self, ahead: float) -> None:
         """Record that the clock of this machine is `ahead` seconds ahead of that of NATS; negative if it is behind."""
         wrong = int(ahead * 1e9) if abs(ahead) > WRONG else 0
-        self._offset = time.time_ns() - time.monotonic_ns() - wrong
+        self.offset = time.time_ns() - time.monotonic_ns() - wrong
 
     def now_ns(self) -> int:
         """Return the time in Unix nanoseconds."""
-        return time.monotonic_ns() + self._offset
+        return time.monotonic_ns() + self.offset
 
 
 class RecentLag:

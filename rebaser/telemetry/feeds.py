@@ -1,6 +1,7 @@
 """The functions that the server calls to feed its counters and histograms. Each function has one caller."""
 
 import asyncio
+import time
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
@@ -42,14 +43,13 @@ from rebaser.telemetry.tracing import UPDATE
 from rebaser_client.blobs import BlobMissing
 from rebaser_client.jetstream import Message
 from rebaser_core.commit import Commit, Kind, Outcome
-from rebaser_core.decisions.decide import DecidedBatch
 from rebaser_core.errors import FencedError, RebaserError
 
 if TYPE_CHECKING:
     from rebaser.telemetry.spans import ChangeSetSpans
     from rebaser.telemetry.update_spans import UpdateSpans
 
-clock, now_ns = clocks.clock, NATS_CLOCK.now_ns
+clock = clocks.clock
 
 # The series that each commit feeds. They are looked up once, and by `is`: the hash of an enum member takes longer than
 # counting.
@@ -60,50 +60,64 @@ _INLINE, _BLOBS = (COMMIT_BYTES.count(part) for part in ("inline", "blob"))
 _APPENDED = {kind: APPEND_SECONDS.series(kind) for kind in ("requests", "dvu", "checkpoint", "attempt", "pull")}
 _REBASE, _DVU, _REQUESTS = Kind.REBASE, Kind.DVU, _APPENDED["requests"]
 _OFTEN = (_TAKEN, _ANSWERED, _BATCH, _REQUESTS)
-_MANY = 2000  # requests taken after which the observations in `_OFTEN` are counted
+_MANY = 2000  # answered requests after which the observations in `_OFTEN` are counted
+_ages = _ANSWERED.ages
 _taken, _answered, _decided, _appended = (
-    _TAKEN.ages.append, _ANSWERED.ages.append, _BATCH.values.append, _REQUESTS.values.append,
+    _TAKEN.ages.append, _ages.append, _BATCH.values.append, _REQUESTS.values.append,
 )  # fmt: skip
 _KINDS = {Kind.DVU: "dvu", Kind.CHECKPOINT: "checkpoint", Kind.ATTEMPT: "attempt"}  # other kinds count as "requests"
 
 
-def queue_taken(messages: Sequence[Message]) -> Sequence[Message]:
-    """Record how long `messages` had waited when an owner took them from its queue, and return `messages`."""
-    now = now_ns()
-    for message in messages:
-        _taken(now - message.timestamp_ns)
-    if len(_TAKEN.ages) >= _MANY:
-        for series in _OFTEN:
-            series.fold()
-    return messages
+def commit_appended(began: float, commit: Commit, inline: int, blobs: int) -> float:
+    """Record that a commit is in its log, and that the requests in it are decided. Return the value of `clock`. `began`
+    is the value of `clock` before the first attempt to append it.
 
-
-def requests_decided(batch: DecidedBatch) -> None:
-    """Record that a batch was decided, and that its commit is in the log."""
-    decisions = batch.decisions
-    left = len(decisions)
-    if left == 1 and decisions[0].outcome is _SUCCESS:
+    `inline` is the size of its message in bytes. `blobs` is the total size in bytes of the blobs that hold the rest of
+    it.
+    """
+    now, requests = clock(), commit.requests
+    if commit.kind is _REBASE:
+        _appended(now - began)
+    else:
+        pulled = commit.kind is Kind.REPLAY and not requests  # a replay with requests was requested by a client
+        _APPENDED["pull" if pulled else _KINDS.get(commit.kind, "requests")].observe(now - began)
+    _INLINE.value += inline
+    if blobs:
+        _BLOBS.value += blobs
+    left = len(requests)
+    if left == 1 and requests[0].outcome is _SUCCESS:
         _decided(1)
         _SUCCEEDED.value += 1
     elif left:
         _decided(left)
-        outcomes = [decision.outcome for decision in decisions]
+        outcomes = [decision.outcome for decision in requests]
         for outcome, count in _DECIDED:
             if number := outcomes.count(outcome):
                 count.value += number
                 left -= number
                 if not left:
                     break
-    if repeated := len(batch.answers) - len(decisions):
-        REQUESTS_REPEATED.add(repeated)
+    return now
 
 
-def requests_answered(messages: Sequence[Message]) -> int:
-    """Record the time until the answers to `messages` were handed to NATS or, for dead requests, until the decisions
-    were appended to the log. Return the Unix time in nanoseconds."""
-    now = now_ns()
+def requests_repeated(number: int) -> None:
+    """Record that requests which had already been decided were read again."""
+    REQUESTS_REPEATED.add(number)
+
+
+def requests_answered(messages: Sequence[Message], taken: int) -> int:
+    """Record how long `messages` had waited when their owner began to read them, at `taken` (`time.monotonic_ns`), and
+    the time until their answers were handed to NATS or, for dead requests, until the decisions were appended to the
+    log. Return the Unix time in nanoseconds."""
+    offset = NATS_CLOCK.offset
+    now, taken = time.monotonic_ns() + offset, taken + offset
     for message in messages:
-        _answered(now - message.timestamp_ns)
+        stored = message.timestamp_ns
+        _taken(taken - stored)
+        _answered(now - stored)
+    if len(_ages) >= _MANY:
+        for series in _OFTEN:
+            series.fold()
     return now
 
 
@@ -112,26 +126,6 @@ def requests_traced(traced: Sequence[tuple[int, str]], now: int) -> None:
     (Unix ns) and its trace id."""
     for stored, trace_id in traced:
         _ANSWERED.add_exemplar(now - stored, trace_id, now)
-
-
-def commit_appended(began: float, commit: Commit, inline: int, blobs: int, log: Any) -> float:
-    """Record that a commit is in its log, and return the value of `clock`. `began` is the value of `clock` before the
-    first attempt to append it.
-
-    `inline` is the size of its message in bytes. `blobs` is the total size in bytes of the blobs that hold the rest of
-    it.
-    """
-    now = clock()
-    seconds, kind = now - began, commit.kind
-    if kind is _REBASE:
-        _appended(seconds)
-    else:
-        pulled = kind is Kind.REPLAY and not commit.requests  # a replay with requests was requested by a client
-        _APPENDED["pull" if pulled else _KINDS.get(kind, "requests")].observe(seconds)
-    _INLINE.value += inline
-    _BLOBS.value += blobs
-    log.debug("commit_appended", kind=kind, seconds=seconds)
-    return now
 
 
 def log_loaded(seconds: float, *, redelivered: bool, spans: "ChangeSetSpans | None" = None) -> None:
@@ -279,15 +273,19 @@ def loop_was_late(seconds: float) -> None:
 
 
 class DebtClock:
-    """Measures how long an update of a change set has been due. `owes` is true if an update is due from the start."""
+    """Measures how long an update of a change set has been due. `owes` is true if an update is due from the start.
+    `since` is the value of `clock` when it became due, or None if no update is due.
+
+    While none is due, a commit after which none is due need not be recorded.
+    """
 
     def __init__(self, *, owes: bool) -> None:
-        self._since = clock() if owes else None
+        self.since = clock() if owes else None
         self._update_began = 0.0
 
     def age(self) -> float:
         """Return the seconds since an update became due; 0 if no update is due."""
-        return 0.0 if self._since is None else clock() - self._since
+        return 0.0 if self.since is None else clock() - self.since
 
     def update_began(self) -> None:
         """Record that an update begins. The update does not cover edits that are committed from now on."""
@@ -295,10 +293,10 @@ class DebtClock:
 
     def committed(self, kind: Kind, *, owes: bool) -> None:
         """Record that a commit was folded into the state. `owes` is true if an update is due after the commit."""
-        if kind is _DVU and self._since is not None:
-            FRESHNESS_SECONDS.observe(clock() - self._since)
-            self._since = max(self._since, self._update_began)
+        if kind is _DVU and self.since is not None:
+            FRESHNESS_SECONDS.observe(clock() - self.since)
+            self.since = max(self.since, self._update_began)
         if not owes:
-            self._since = None
-        elif self._since is None:
-            self._since = clock()
+            self.since = None
+        elif self.since is None:
+            self.since = clock()

@@ -46,6 +46,7 @@ _RESETS = {
     "the server delivered": "missed",
     "the queue is full": "full",
     "heartbeats": "silent",
+    "requests were not delivered": "silent",
     "reconnected": "reconnected",
     "the newest message of each subject": None,
 }

@@ -26,10 +26,10 @@ from rebaser_core.streams.subjects import Subjects
 class ChangeSetSpans:
     """Makes the spans of one change set for as long as one owner holds it.
 
-    For each batch of requests, the owner sets `taken_at` to the time at which it begins to read them (`clock`),
-    and calls `decided`. Its log calls `append_begins` and `append_ended` for each commit; it may leave this out for
-    requests if neither `batch` nor `uncovered` is set. Once the answers are sent, the owner calls `answered` if `batch`
-    is set, or if the oldest request took longer than `slower_than` nanoseconds.
+    For each batch of requests, the owner calls `decided`, where `taken` is the time at which it began to read them
+    (`time.monotonic_ns`). Its log calls `append_begins` and `append_ended` for each commit; it may leave this out
+    for requests if neither `batch` nor `uncovered` is set. Once the answers are sent, the owner calls `answered` if
+    `batch` is set, or if the oldest request took longer than `slower_than` nanoseconds.
     """
 
     def __init__(self, maker: SpanMaker, subjects: Subjects, key: ChangeSetKey) -> None:
@@ -38,7 +38,6 @@ class ChangeSetSpans:
         self._about: Attributes = {"rebaser.workspace": key.workspace, "rebaser.change_set": key.change_set}
         self.requests = self._destination(subjects, "requests", subjects.requests(key), "process", "process")
         self._commits = self._destination(subjects, "commits", subjects.commits(key), "publish", "send")
-        self.taken_at = clock()
         self.batch: _Batch | None = None  # the batch being decided, if some of its requests are recorded
         self._update: UpdateSpans | None = None
         self._append: AppendSpan | None = None
@@ -62,11 +61,11 @@ class ChangeSetSpans:
 
     # -- requests --------------------------------------------------------------------------------------------------
 
-    def decided(self, messages: Sequence[Message], batch: DecidedBatch) -> None:
+    def decided(self, messages: Sequence[Message], batch: DecidedBatch, taken: int) -> None:
         """Start the spans of a batch of requests that has been decided, but is not in the log yet. `messages` begins
         with the messages of the batch; further messages are ignored."""
         chosen = self.maker.chosen(messages, len(batch.answers))
-        self.batch = _Batch(self, messages, batch, chosen) if chosen else None
+        self.batch = _Batch(self, messages, batch, taken, chosen) if chosen else None
 
     def headers_after(self, message: Message) -> dict[str, str]:
         """Return headers for messages that the request `message` causes: its reply, or a request of the server. They
@@ -77,14 +76,14 @@ class ChangeSetSpans:
         return {} if span is None else trace_headers(position(span))
 
     def answered(
-        self, commit: int, messages: Sequence[Message], decided: DecidedBatch, append: Append | None
+        self, commit: int, messages: Sequence[Message], decided: DecidedBatch, taken: int, append: Append | None
     ) -> list[tuple[int, str]]:
-        """Record the spans of a batch whose answers have been sent. `messages` and `decided` are those given to
-        `decided`, and `commit` is the log sequence of the commit with its decisions. `append` is the newest append to
-        the log. Return, for each recorded request, when it was stored (Unix ns) and its trace id."""
+        """Record the spans of a batch whose answers have been sent. `messages`, `decided` and `taken` are those given
+        to `decided`, and `commit` is the log sequence of the commit with its decisions. `append` is the newest append
+        to the log. Return, for each recorded request, when it was stored (Unix ns) and its trace id."""
         batch, self.batch = self.batch, None
         if batch is None:
-            batch = _Batch(self, messages, decided, ())
+            batch = _Batch(self, messages, decided, taken, ())
             if append is not None and append[0] == commit and decided.decisions:
                 batch.append = self._earlier(append, len(decided.decisions))
         return batch.record(commit)
@@ -175,11 +174,16 @@ class _Batch:
     __slots__ = ("_about", "_answers", "_began", "_decided", "_maker", "_messages", "_name", "append", "spans")
 
     def __init__(
-        self, change_set: ChangeSetSpans, messages: Sequence[Message], batch: DecidedBatch, chosen: Chosen
+        self,
+        change_set: ChangeSetSpans,
+        messages: Sequence[Message],
+        batch: DecidedBatch,
+        taken: int,
+        chosen: Chosen,
     ) -> None:
         self._maker = change_set.maker
         self._name, self._about = change_set.requests
-        self._began = NATS_CLOCK.now_ns() - round((clock() - change_set.taken_at) * NANOS)
+        self._began = taken + NATS_CLOCK.offset
         self._messages = messages
         self._answers = batch.answers
         self._decided = batch.decisions

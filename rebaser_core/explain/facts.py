@@ -5,7 +5,17 @@ Invariant: facts are plain values, and all of them are gathered before reasons a
 are in seconds.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateTimes:
+    """An update that a server committed at the log sequence `commit`. `stages` has the duration of each stage in
+    seconds: `plan`, `spark` (with the wait for a job), `absorb` (reading the results) and `commit`."""
+
+    commit: int
+    stages: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +37,8 @@ class OwnerFacts:
       server from working on the change set. If there was no recent failure, they are empty or 0.
     - `rtt` is the duration of the last round trip from the server to NATS. `skew` is the time by which the server's
       clock is ahead of this client's clock. `lag` is by how much timers of the server's event loop are late.
+    - `recent_updates` are the newest updates of the change set that the server has committed, the oldest first. They
+      are empty if the server was restarted since, or if its release is too old.
     """
 
     phase: str | None = None
@@ -46,6 +58,7 @@ class OwnerFacts:
     rtt: float = 0.0
     skew: float = 0.0
     lag: float = 0.0
+    recent_updates: tuple[UpdateTimes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

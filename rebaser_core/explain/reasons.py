@@ -67,8 +67,9 @@ def _servers(facts: ChangeSetFacts) -> Iterator[WaitReason]:
         yield WaitReason(
             "no_server",
             f"no server answers{wrote}",
-            "start one with `rebaser serve`; if servers are running, they may be paused, use another NATS or another "
-            "prefix, or be slow to answer (`rebaser ping --timeout 10`)",
+            "start one with `rebaser serve`; if servers are running, they may be paused, have lost NATS (their logs "
+            "and `/readyz` say why), use another NATS or another prefix, or be slow to answer (`rebaser ping --timeout "
+            "10`)",
         )
     elif not any(server.ready for server in facts.servers):
         first = facts.servers[0]

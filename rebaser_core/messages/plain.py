@@ -17,6 +17,9 @@ from rebaser_core.updates import Set, Update
 Written = tuple[int, bytes] | None  # the version of a payload, and the payload
 
 _V1, _V2, _V3 = (b"\xa1\x62v%d" % version for version in (1, 2, 3))
+_SUCCESS = (
+    _V1 + b"\xa4\x62id%b\x6bworkspaceId%b\x6bchangeSetId%b\x66status\xa1\x67success\xa2\x69performed%b\x66commit%b"
+)
 
 
 def write_plain_request(id_: str, workspace: str, change_set: str, updates: Sequence[Update]) -> Written:
@@ -37,12 +40,15 @@ def write_plain_response(response: EnqueueUpdatesResponse) -> Written:
     if type(status) is not Success or status.position or status.conflicts:
         return None
     try:
-        names = text(response.id), text(response.workspace_id), text(response.change_set_id)
-        numbers = uint(status.performed), uint(status.commit)
+        return 1, _SUCCESS % (
+            text(response.id),
+            text(response.workspace_id),
+            text(response.change_set_id),
+            uint(status.performed),
+            uint(status.commit),
+        )
     except (UnicodeEncodeError, OverflowError):
         return None
-    head = _V1 + b"\xa4\x62id%b\x6bworkspaceId%b\x6bchangeSetId%b" % names
-    return 1, head + b"\x66status\xa1\x67success\xa2\x69performed%b\x66commit%b" % numbers
 
 
 def is_plain(commit: Commit) -> bool:

@@ -132,7 +132,6 @@ class CommitLog:
     def abandon(self) -> None:
         """Stop repeating an unanswered append, because a shutdown is running out of time. The append then raises
         `FencedError`.
-
         An attempt in progress ends at once if its caller is also cancelled, otherwise after `APPEND_TIMEOUT` seconds.
         """
         self._abandoned = True
@@ -149,30 +148,32 @@ class CommitLog:
 
     def draft(self, kind: Kind, *, stored_ms: int = 0, state: ChangeSetState | None = None, **fields: Any) -> Commit:
         """Return a commit that follows the current state; `fields` are the fields of `Commit` that its kind needs.
-
         `state` is the state after the commit, if the commit replaces the current state.
-
         `stored_ms` is the time at which NATS stored the last request that the commit decides (Unix ms). The time of the
         commit is never earlier than that. Outcomes are forgotten according to `stored_ms`, never according to the clock
-        of a server. So if a request was stored twice, the outcome of the first copy is still recorded when the second
-        copy is decided, even if that is much later or a clock is wrong.
+        of a server. So if a request was stored twice, the first outcome is still known when the second copy is decided.
         """
         state = state or self.state
         checkpoint = fields.pop("checkpoint", state.checkpoint)
         about = about_branch(state, kind, checkpoint, fields) if self.history else None
+        id_, at_ms, owner, forget_before_ms = self.stamp(stored_ms)
         return Commit(
-            id=self._new_id(),
+            id=id_,
             previous=self.state.last,
             kind=kind,
-            at_ms=max(self._now_ms(), stored_ms),
-            owner=self._owner,
+            at_ms=at_ms,
+            owner=owner,
             applied=fields.pop("applied", state.applied),
             covers=fields.pop("covers", state.covers if state.owes else None),
             checkpoint=checkpoint,
-            forget_before_ms=max(stored_ms - self._retry_window_ms, 0),
+            forget_before_ms=forget_before_ms,
             unknown=fields.pop("unknown", None) or missing_functions(state),
             **(about | fields if about else fields),
         )
+
+    def stamp(self, stored_ms: int) -> tuple[str, int, str, int]:
+        """Return `id`, `at_ms`, `owner` and `forget_before_ms` of a commit; see `draft`."""
+        return self._new_id(), max(self._now_ms(), stored_ms), self._owner, max(stored_ms - self._retry_window_ms, 0)
 
     async def before(self, delta: Sequence[Update]) -> tuple[Update, ...] | None:
         """Return the definitions that `delta` is about to replace; None if commits do not record them.
@@ -253,19 +254,23 @@ class CommitLog:
             spans = None  # nearly always: nothing is recorded
         if spans is not None:
             encoded.headers.update(spans.append_begins(encoded.commit, len(encoded.payload)))
+        size, began = len(encoded.payload), feeds.clock()
         try:
             sequence = await self._publish(encoded, may_have_landed=False)
         except anyio.get_cancelled_exc_class():
             sequence = await self._settle(encoded)  # the caller is cancelled again at its next await
+        ended = feeds.commit_appended(began, encoded.commit, size, encoded.blob_size)
+        self.newest_append = sequence, began, ended, encoded.commit.id, size
         if spans is not None:
             spans.append_ended(sequence)
-        weight = len(encoded.payload) + encoded.blob_size + COMMIT_OVERHEAD
+        weight = size + encoded.blob_size + COMMIT_OVERHEAD
         if self.state.replaced_by(encoded.commit):
             self._hand_over(sequence, encoded.commit)
             return sequence
         self.tail_weight += weight
         await self._fold(sequence, encoded.commit, weight)
-        self.debt.committed(encoded.commit.kind, owes=self.state.owes)
+        if (owes := self.state.owes) or self.debt.since is not None:
+            self.debt.committed(encoded.commit.kind, owes=owes)
         return sequence
 
     async def _fold(self, sequence: int, commit: Commit, weight: int) -> None:
@@ -281,8 +286,7 @@ class CommitLog:
             folded.set()
 
     def _hand_over(self, sequence: int, commit: Commit) -> None:
-        """Hand the change set over to its next owner. The commit replaced the state, so the next owner has to load
-        it."""
+        """Hand the change set over to its next owner, which has to load the state, because the commit replaced it."""
         self.handed_over, self.left_debt = True, commit.debt > 0
         self.state = ChangeSetState()
         self.state.last, self.state.applied = sequence, commit.applied
@@ -321,19 +325,19 @@ class CommitLog:
         )
 
     async def _publish(self, encoded: EncodedCommit, *, may_have_landed: bool) -> int:
-        commit_id, size, began = encoded.commit.id, len(encoded.payload), feeds.clock()
-        backoff = Backoff(RETRY, RETRY_MAX)
+        commit_id, backoff = encoded.commit.id, Backoff(RETRY, RETRY_MAX)
         while True:
             self._check_abandoned()
             self._check_fresh(encoded, may_have_landed=may_have_landed)
             try:
-                ack = await self._js.publish(
+                ack = self._js.publish(
                     self._subject,
                     encoded.payload,
                     encoded.headers,
                     expected_last_subject_sequence=self.state.last,
                     timeout=APPEND_TIMEOUT,
                 )
+                return (await ack).sequence
             except ApiError as error:
                 if error.err_code == WRONG_LAST_SEQUENCE:
                     return await self._find_landed(commit_id)
@@ -341,17 +345,13 @@ class CommitLog:
                     raise TransientError(f"NATS refused a commit: {error.message}", code="commit_refused") from error
                 self.logger.warning("append_refused", commit=commit_id, reason=error.message)
             except UnprocessableError as error:  # raised before anything is sent
-                self.logger.warning("commit_too_large", commit=commit_id, bytes=size)
-                text = f"a commit of {self.key} was not stored: {error.message} ({size:,} bytes)"
+                self.logger.warning("commit_too_large", commit=commit_id, bytes=len(encoded.payload))
+                text = f"a commit of {self.key} was not stored: {error.message} ({len(encoded.payload):,} bytes)"
                 raise UnstorableCommit(text) from error
             except (NoAnswerError, NoRespondersError, TransientError) as error:
                 may_have_landed = True
                 self._on_stream_error()
                 self.logger.warning("append_unanswered", commit=commit_id, reason=error.message)
-            else:
-                ended = feeds.commit_appended(began, encoded.commit, size, encoded.blob_size, self.logger)
-                self.newest_append = ack.sequence, began, ended, commit_id, size
-                return ack.sequence
             await anyio.sleep(backoff.next_delay())
 
     async def _find_landed(self, commit_id: str) -> int:

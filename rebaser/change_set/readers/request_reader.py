@@ -112,18 +112,20 @@ class RequestReader:
             raise HeldRequest(QueuedRequest(sequence, request_id, error=internal, redrive=redrive), internal) from error
         return QueuedRequest(
             sequence,
-            request_id,
+            request.id,
             updates,
             request.from_change_set_id,
-            redrive=redrive,
-            dead_at_ms=read_dead_at(message.headers) if redrive else 0,
-            recompute=request.recompute,
-            blob=blob,
-            digest=digest,
-            author=request.author,
-            message=request.message,
-            expect_at=request.expect_at,
-            action=request.action,
+            None,
+            redrive,
+            read_dead_at(message.headers) if redrive else 0,
+            0,
+            request.recompute,
+            blob,
+            digest,
+            request.author,
+            request.message,
+            request.expect_at,
+            request.action,
         )
 
     async def with_sources(self, request: QueuedRequest, commits: CommitLog, stored_ms: int) -> QueuedRequest:

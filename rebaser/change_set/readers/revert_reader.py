@@ -12,6 +12,7 @@ from rebaser_core.branches.merge import NetEffect, PatchEntry
 from rebaser_core.commit import Commit, Kind, Outcome, Reverts
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import read_branch
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Remove, Update
 
@@ -24,8 +25,8 @@ async def read_own_patch(
     """Return the patch that undoes the edits that `reverts` specifies. `state` is the state of `key`.
 
     Raise the errors of `read_patch`. Raise `UnprocessableError` with the code `before_creation` if one of the commits
-    is older than the change set. For commits of another change set, the code is `not_its_target` if that change set is
-    not the target of `key`, and `moved` if `key` does not contain the commits yet.
+    is not newer than the creation of its change set. For commits of another change set, the code is `not_its_target` if
+    that change set is not the target of `key`, and `moved` if `key` does not contain the commits yet.
     """
     branch = state.branch
     if reverts.of is not None:
@@ -52,7 +53,17 @@ async def _read_target_patch(
             f"{name} has the edits of {of} up to commit {branch.base} but not commit {reverts.last}: rebase it first",
             code="moved",
         )
-    return await read_patch(context, ChangeSetKey.of(key.workspace, of), reverts, branch.base)
+    target = ChangeSetKey.of(key.workspace, of)
+    found = await context.reader.newest_commit(target, branch.base)
+    if found is not None:
+        message, commit = found
+        summary = read_branch(message.headers)
+        born = commit.sequence if commit.kind is Kind.CREATE else 0 if summary is None else summary.birth
+        if reverts.first <= born:
+            raise UnprocessableError(
+                f"commit {born} created {of}: only newer commits of {of} can be reverted", code="before_creation"
+            )
+    return await read_patch(context, target, reverts, branch.base)
 
 
 async def read_patch(context: Context, key: ChangeSetKey, reverts: Reverts, newest: int) -> tuple[PatchEntry, ...]:

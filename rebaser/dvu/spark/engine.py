@@ -222,17 +222,14 @@ class Engine:
                         call.fail(_stopping())
 
     async def _poll_progress(self) -> None:
-        """Report the progress of long jobs to their callers. A job that several calls share is not reported, because
-        its progress cannot be divided among them."""
+        """Report the progress of long jobs to their callers, until cancelled."""
         while True:
             await anyio.sleep(_POLL_EVERY)
             started_before = anyio.current_time() - _POLL_EVERY
             for active, job in list(self._running.values()):
-                call = job.calls[0]
-                if len(job.calls) == 1 and call.report_progress is not None and job.started_at <= started_before:
-                    values = await to_thread.run_sync(active.session.visited_nodes, job.tag, abandon_on_cancel=True)
-                    if not call.done.is_set():
-                        call.report_progress(values)
+                if job.started_at <= started_before:
+                    visited = await to_thread.run_sync(active.session.visited_nodes, job.tag, abandon_on_cancel=True)
+                    job.report_progress(visited)
 
     async def _run(self, active: ActiveSession, job: Job) -> None:
         """Run a job. Then give each of its calls the results or an error, or queue the call again."""

@@ -12,7 +12,7 @@ for its end and share the next job. The more calls arrive, the more calls share 
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -79,6 +79,16 @@ class Job:
     started_at: float
     stop: anyio.Event = field(default_factory=anyio.Event)
     result: str = "stopped"
+
+    def report_progress(self, visited: Mapping[int, int]) -> None:
+        """Tell the callers that still wait how many of their nodes were visited. `visited` has the numbers, by the
+        index of the packet in the job."""
+        first = 0
+        for call in self.calls:
+            packets = range(first, first + len(call.packets))
+            first = packets.stop
+            if call.report_progress is not None and not call.done.is_set():
+                call.report_progress(sum(visited.get(packet, 0) for packet in packets))
 
 
 class JobScheduler:

@@ -9,7 +9,7 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ _SETTINGS = {
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 _DIED = "Python worker exited unexpectedly"
+_CODED = re.compile(rf"\[({'|'.join(evaluate.CODES)})\] (.+)")
 _MANY_ROWS = 1000  # a number of rows that is larger than the number of task slots that one server can use
 _HOW = "install it for the Python that the workers run (PYSPARK_PYTHON)"
 _OTHER_PYTHON = re.compile(r"PYTHON_VERSION_MISMATCH\D*([\d.]+\d)\D+([\d.]+\d)")
@@ -174,9 +175,10 @@ class Session:
         finally:
             self._spark.removeTag(tag)
 
-    def visited_nodes(self, tag: str) -> int:
-        """Return the number of nodes that the workers of the job with `tag` have reported as visited."""
-        return mailbox.visited_nodes(self._mailboxes / tag) if self._mailboxes is not None else 0
+    def visited_nodes(self, tag: str) -> Mapping[int, int]:
+        """Return the number of nodes that the workers of the job with `tag` have reported as visited, by the index of
+        the packet."""
+        return mailbox.visited_nodes(self._mailboxes / tag) if self._mailboxes is not None else {}
 
     def _translate(self, error: Exception) -> DvuError:
         """Return the `DvuError` for an exception of PySpark. If the session is lost, return a `SessionError`."""
@@ -194,7 +196,10 @@ class Session:
                 return DvuError(f"Spark's workers lack a package ({message[:200]}): {_HOW}", code="other_code")
             if name in _LIMIT_NAMES or (name != "DvuError" and _LIMIT_TEXT.search(message)):
                 return DvuError(f"a Spark worker reached a limit of memory or threads ({reason(error)}): {_LIMITS}")
-            return DvuError(message if name == "DvuError" else f"a Spark worker failed: {reason(error)}")
+            if name == "DvuError":
+                coded = _CODED.match(message)
+                return DvuError(coded[2], code=coded[1]) if coded else DvuError(message)
+            return DvuError(f"a Spark worker failed: {reason(error)}")
         with contextlib.suppress(*self._spark_errors):
             self._spark.conf.get("spark.sql.adaptive.enabled")  # if the server answers, only the job is lost
             text, why = str(error), reason(error)

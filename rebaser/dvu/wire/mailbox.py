@@ -12,7 +12,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -79,8 +79,9 @@ def get(folder: str, name: str) -> pa.Buffer:
 
 
 class ProgressFile:
-    """A file that reports the progress of a task to the owner. Call this object with the number of nodes that the task
-    has visited since the last call, whether it computed them or not.
+    """A file that reports the progress of a task to the owner, packet by packet. Call `begin` when the task begins a
+    packet, and this object with the number of nodes that the task has visited since the last call, whether it computed
+    them or not.
 
     The file is written at most every half second, so a short task writes no file. `name` must be unique to the task.
     """
@@ -88,22 +89,31 @@ class ProgressFile:
     def __init__(self, folder: str, name: str) -> None:
         self._folder = folder
         self._name = f"{_PROGRESS}{name}"
-        self._visited = 0
+        self._ended: list[bytes] = []
+        self._packet = self._visited = 0
         self._next_report = time.monotonic() + _REPORT_EVERY
+
+    def begin(self, packet: int) -> None:
+        """Record that the task begins the packet with the index `packet`."""
+        if self._visited:
+            self._ended.append(b"%d %d\n" % (self._packet, self._visited))
+        self._packet, self._visited = packet, 0
 
     def __call__(self, nodes: int) -> None:
         self._visited += nodes
         now = time.monotonic()
         if now >= self._next_report and self._folder:
             self._next_report = now + _REPORT_EVERY
-            _write(self._folder, self._name, b"%d" % self._visited)
+            _write(self._folder, self._name, b"%s%d %d\n" % (b"".join(self._ended), self._packet, self._visited))
 
 
-def visited_nodes(folder: Path) -> int:
-    """Return the number of nodes that the workers of a job have reported as visited; 0 if there are no reports."""
-    total = 0
+def visited_nodes(folder: Path) -> Mapping[int, int]:
+    """Return the number of nodes that the workers of a job have reported as visited, by the index of the packet."""
+    visited: dict[int, int] = {}
     with contextlib.suppress(OSError, ValueError):
         for path in folder.glob(f"{_PROGRESS}*"):
             if path.name.count(".") == 0:
-                total += int(path.read_bytes())
-    return total
+                for line in path.read_bytes().splitlines():
+                    packet, nodes = map(int, line.split())
+                    visited[packet] = visited.get(packet, 0) + nodes
+    return visited

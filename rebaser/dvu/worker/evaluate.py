@@ -21,6 +21,9 @@ from rebaser.dvu.worker.structure_cache import StructureCache, process_cache
 from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
 
+# The codes of the errors of a worker that reach the server. Spark passes on only the text of an exception.
+CODES = ("blob_corrupt", "blob_missing", "blob_store", "other_code")
+
 
 def evaluate_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the results of the packets in `batches`. This is the function for `mapInArrow`.
@@ -31,7 +34,18 @@ def evaluate_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
     If a packet or result is null, it is in a file in the mailbox `folder` (`rebaser.dvu.wire.mailbox`). The file is
     called `INDEX` for a packet, and `INDEX-NUMBER` for each result of that packet. A batch of results is yielded when
     it reaches `result_bytes` bytes, and at the end.
+
+    If a `DvuError` has one of `CODES`, its text begins with the code in brackets.
     """
+    try:
+        yield from _evaluate_batches(batches)
+    except DvuError as error:
+        if error.code not in CODES:
+            raise
+        raise DvuError(f"[{error.code}] {error.message}", code=error.code) from None
+
+
+def _evaluate_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     indexes: list[int] = []
     results: list[bytes | None] = []
     size = 0
@@ -43,6 +57,7 @@ def evaluate_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
         for index, data, folder, isolate in rows:
             packet = _aligned(data.as_buffer()) if data.is_valid else mailbox.get(folder, f"{index}")
             progress = progress or mailbox.ProgressFile(folder, f"{index}")
+            progress.begin(index)
             for number, result in enumerate(evaluate_packet(packet, report_progress=progress, isolate=isolate)):
                 posted = mailbox.put(folder, f"{index}-{number}", result)
                 indexes.append(index)

@@ -175,7 +175,7 @@ class _Apply:
 
     def _attempt(self, nats: str, prefix: str, *, last: bool) -> int | None:
         """Rebase the branch, show its changes, ask for confirmation, and apply it. Return the exit code, or None if the
-        target was edited in the meantime. `last` says that there will be no further attempt."""
+        target was edited in the meantime. `last` is true if no further attempt will follow."""
         from rebaser.cli.runner import run_async
         from rebaser_client import RequestConflicts
 

@@ -124,8 +124,9 @@ def revert(
 def refused(error: "RequestRejected", key: "ChangeSetKey", commits: str, of: str | None) -> CommandFailed:
     """Return an error that says why nothing was reverted, and what to do."""
     workspace, name = key.workspace, key.change_set
+    begin = "to revert commits of a branch's target in the branch, specify the target with --of"
     advice = {
-        "before_creation": "to revert commits of a branch's target in the branch, specify the target with --of",
+        "before_creation": begin if of is None else f"`rebaser log {workspace} {of}` shows its commits",
         "protected": f"revert them in a branch, and apply it: `rebaser branch {workspace} NAME --from {name}`, "
         f"`rebaser revert {workspace} NAME {commits} --of {name}`, `rebaser apply {workspace} NAME`",
         "moved": f"create another branch from {of}, and revert them there",

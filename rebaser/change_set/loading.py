@@ -1,0 +1,72 @@
+"""Loads a change set for its owner: reads the log, and opens the queue of requests.
+
+Invariant: a new epoch of the request stream (see `decided_through`) is assumed only if the stream was described after
+the log was read. Otherwise, a request that another owner decided in between could seem to be beyond the end of the
+stream, as if the stream had been restored from a backup.
+"""
+
+from collections.abc import Callable
+
+from rebaser.change_set.log.commit_log import CommitLog, open_log
+from rebaser.runtime.context import Context
+from rebaser_client.jetstream import OrderedConsumer
+from rebaser_client.task_groups import flat_task_group
+from rebaser_core.commit import Applied
+from rebaser_core.decisions.decide import decided_through
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.record import record
+
+HEARTBEAT = 30.0  # seconds; `QueueWatch` notices sooner that requests are not delivered
+
+
+@record
+class OpenChangeSet:
+    """The log and the open queue of a change set. `applied` is the highest decided sequence of the request stream, and
+    `end` the sequence of the newest message of that stream when it was described."""
+
+    commits: CommitLog
+    consumer: OrderedConsumer
+    applied: Applied
+    end: int
+
+
+async def open_change_set(context: Context, key: ChangeSetKey, on_ready: Callable[[], None]) -> OpenChangeSet:
+    """Read the log and open the queue of `key`. The caller closes the queue. For `on_ready`, see `OrderedConsumer`.
+
+    The log is read, the request stream is described and the queue is opened at the same time, because each takes a
+    round trip. A request that is delivered before the log is read may be decided already; the log then has its outcome.
+
+    Raise the errors of `open_log`, `SharedStreamInfo.start` and `OrderedConsumer`.
+    """
+    subjects = context.subjects
+    consumer = OrderedConsumer(
+        context.js,
+        subjects.requests_stream,
+        subjects.requests(key),
+        on_ready=on_ready,
+        idle_heartbeat=HEARTBEAT,
+    )
+    is_open = False
+
+    async def open_queue() -> None:
+        nonlocal is_open
+        await consumer.__aenter__()
+        is_open = True
+
+    description = context.requests_info.start()
+    try:
+        async with flat_task_group() as group:
+            group.start_soon(open_queue)
+            commits = await open_log(context, key)
+            stream = await description
+        applied = commits.state.applied
+        decided = decided_through(commits.state, stream.created, stream.last_sequence)
+        if applied is not None and decided != applied.sequence:
+            stream = await context.requests_info.start()
+            decided = decided_through(commits.state, stream.created, stream.last_sequence)
+    except BaseException:
+        description.cancel()
+        if is_open:
+            await consumer.__aexit__(None, None, None)
+        raise
+    return OpenChangeSet(commits, consumer, Applied(stream.created, decided), stream.last_sequence)
