@@ -6,7 +6,7 @@ from typing import Any, Self
 from unittest import mock
 from weakref import WeakKeyDictionary
 
-from rebaser.change_set import owner
+from rebaser.change_set import loading
 from rebaser.change_set.log import commit_log
 from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.telemetry import feeds
@@ -16,9 +16,7 @@ from rebaser_core.messages.headers.traces import read_trace
 
 # What to call instead of the functions that feed metrics, as far as requests call them.
 OFF: dict[str, Any] = {
-    "queue_taken": lambda messages: messages,
-    "requests_decided": lambda _: None,
-    "requests_answered": lambda _: 0,
+    "requests_answered": lambda *_: 0,
     "commit_appended": lambda *_: 0.0,
 }
 
@@ -37,7 +35,7 @@ class Switch:
         ]
         self._committed = feeds.DebtClock.committed
         self._choose = SpanMaker.chosen
-        self._open_log = mock.patch.object(owner, "open_log", self._opened)
+        self._open_log = mock.patch.object(loading, "open_log", self._opened)
 
     def __enter__(self) -> Self:
         self._open_log.start()

@@ -35,7 +35,6 @@ def test_the_cost_of_metrics_and_traces(capsys: pytest.CaptureFixture[str]) -> N
     assert Collector.received > received, "recorded requests are sent"
     for phase in found.values():
         assert phase["ways"][OFF]["cpu"] > 0
-        assert phase["sending"] >= 0
         assert min(phase["asked"].values()) > 0
     with capsys.disabled():
         ratios = ", ".join(f"{name} {phase['ways']['on']['ratio']}" for name, phase in found.items())

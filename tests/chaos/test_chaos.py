@@ -49,14 +49,16 @@ async def under_faults(folder: Path, nemeses: tuple[str, ...]) -> Report:
 
 
 @pytest.mark.parametrize(
-    "seconds", [pytest.param(6.0, id="short"), pytest.param(120.0, marks=pytest.mark.long, id="long")]
+    ("seconds", "shared"),
+    [pytest.param(6.0, False, id="short"), pytest.param(120.0, True, marks=pytest.mark.long, id="long")],
 )
 async def test_branches_are_what_plain_dictionaries_say_while_servers_die(
-    tmp_path: Path, seconds: float, record_property: Callable[[str, object], None]
+    tmp_path: Path, seconds: float, shared: bool, record_property: Callable[[str, object], None]
 ) -> None:
     seed = drawing("chaos of branches").randrange(10**9)
-    record_property("told", f"branches: python -m tests.chaos.branches --seed {seed}")
-    print(await branches.run(seed, seconds, tmp_path))
+    authors, option = (4, "") if shared else (3, " --alone")
+    record_property("told", f"branches: python -m tests.chaos.branches --seed {seed} --authors {authors}{option}")
+    print(await branches.run(seed, seconds, tmp_path, authors, shared=shared))
 
 
 @pytest.mark.long  # half a minute; the acceptance test of a cluster kills a leader, too

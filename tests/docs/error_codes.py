@@ -10,7 +10,8 @@ from rebaser.dvu import faults
 from tests.docs.pages import HEAD, PACKAGES, ROOT, cell
 
 REFUSED = {
-    "before_creation": "A revert names commits that are older than the change set. Revert them in its parent.",
+    "before_creation": "A revert names commits that are not newer than the creation of their change set. If it has a "
+    "parent, revert them there.",
     "behind": "The target has already taken an earlier position of the branch, after the base of the branch: rebase it"
     " first.",
     "closed": "The change set, or the branch to apply, is closed. Reopen it first.",

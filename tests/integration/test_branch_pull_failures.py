@@ -13,7 +13,7 @@ from rebaser_core.errors import FencedError, TransientError, UnprocessableError
 from rebaser_core.streams.subjects import Subjects
 from tests.conftest import Events
 from tests.support.branch_owners import MAX_DEATHS, OwnersOfBranch
-from tests.support.owners import Engine, serving
+from tests.support.owners import Death, Engine, serving
 from tests.support.workspace import edit
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
@@ -132,10 +132,6 @@ async def test_an_owner_that_lost_its_branch_learns_it_from_a_pull(owners: Owner
     late._look = nothing_known  # type: ignore[method-assign]
     with pytest.raises(FencedError):
         await late.pull()
-
-
-class Death(BaseException):
-    """Ends the owner like a crash: nothing is cleaned up."""
 
 
 async def nothing_known() -> int:

@@ -126,7 +126,7 @@ async def test_a_timeout_names_the_request_that_may_still_be_applied(
     client: RebaserClient, js: JetStream, subjects: Subjects
 ) -> None:
     with pytest.raises(RequestTimeout) as timeout:
-        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)], timeout=0.2)
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)], timeout=2)  # enough for storing it
     stored = await js.last(subjects.requests_stream, subjects.requests(KEY))
     assert stored is not None
     request = decode(stored.headers, stored.data, expect=EnqueueUpdatesRequest)

@@ -2,7 +2,6 @@
 
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from time import monotonic
 from typing import Any
 
@@ -129,14 +128,11 @@ async def test_a_replay_takes_as_long_as_it_took(
         await publish(js, subjects, "cs", number)
         await anyio.sleep(pause)  # these pauses are replayed
 
-    async def gaps(**how: Any) -> list[tuple[float, float]]:
-        """Return the pauses between messages: in the replay, and when they were stored."""
-        came = [(monotonic(), one.time_ns / 1e9) async for one in client.entries("requests", **how)]
-        return [(two[0] - one[0], two[1] - one[1]) for one, two in pairwise(came)]
-
+    began = monotonic()
     with anyio.fail_after(60):
-        found = await gaps(replay="original")
-    assert len(found) == 2
-    for between, stored in found:
-        assert between > stored - 0.2, "it came sooner than it was stored"
+        came = [(monotonic() - began, one.time_ns / 1e9) async for one in client.entries("requests", replay="original")]
+    assert len(came) == 3
+    # From the call on: on a busy machine, a message that is read late makes the pause behind it look shorter.
+    for after, stored in came:
+        assert after > stored - came[0][1] - 0.2, "it came sooner than it was stored"
     assert not events.named("ordered_reset")

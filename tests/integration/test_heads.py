@@ -229,7 +229,7 @@ async def test_looks_that_overlap_count_each_commit_once(
     counted: list[float] = []
 
     async def no_servers(*_: object, **__: object) -> list[Any]:
-        await anyio.sleep(0.05)  # so that, without a lock, both looks are here at once
+        await anyio.sleep(0.05)  # long enough that the two looks would overlap if no lock kept them apart
         return []
 
     async def look(fleet: FleetWatch) -> None:

@@ -14,6 +14,7 @@ import pytest
 from rebaser_client import PositionPurged, RebaserClient, Remove, RequestConflicts, RequestRejected, Set, Update
 from rebaser_client.jetstream import JetStream
 from rebaser_core.streams.subjects import Subjects
+from tests.support.branch_books import Definitions as Values
 from tests.support.branch_books import RefusedError
 from tests.support.branches import World
 from tests.support.history import commit_of
@@ -22,7 +23,6 @@ from tests.support.owners import Engine, serving
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
 AUTHORS, REQUESTS = ("ann", "bob", ""), 25
-Values = dict[str, int | None]
 
 
 @dataclass

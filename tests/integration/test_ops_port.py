@@ -101,11 +101,11 @@ async def test_a_server_that_cannot_keep_its_tasks_is_dead(running: Running, mon
     await until(running.port, "/livez", 200)
     stuck = anyio.Event()
 
-    async def never(_: object) -> None:
+    async def never(*_: object) -> None:
         stuck.set()
         await anyio.sleep_forever()
 
-    monkeypatch.setattr(Server, "_keep_tasks_alive", never)
+    monkeypatch.setattr("rebaser.server.keep_tasks_alive", never)
     with anyio.fail_after(60):
         await stuck.wait()
     assert await both(running) == (200, 200)

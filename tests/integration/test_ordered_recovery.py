@@ -14,7 +14,7 @@ from rebaser_client.errors import ClientClosedError, NotAllowed
 from rebaser_client.jetstream import Connection, JetStream, OrderedConsumer
 from rebaser_client.jetstream.infos import StreamInfo
 from rebaser_client.jetstream.ordered import requests
-from rebaser_client.nats.connection import TICK
+from rebaser_client.nats.hooks import TICK
 from rebaser_core.errors import TransientError
 from rebaser_core.streams.subjects import Subjects
 from tests.conftest import Events
@@ -167,8 +167,9 @@ async def test_a_start_is_kept_if_a_message_is_missed_before_the_consumer_is_con
 async def test_one_silence_is_one_reset(js: JetStream, stream: str, events: Events) -> None:
     """A new consumer gets as much time as the first one to be heard."""
     async with OrderedConsumer(js, stream, f"{stream}.k", idle_heartbeat=60) as consumer:
-        # Ticks, and the number that may occur by themselves meanwhile.
-        silence, real = int(2 * 60 / TICK), int(30 / TICK)
+        # Checks, and the number that may occur by themselves meanwhile.
+        silence, real = consumer._max_silent_checks, 2
+        assert silence * consumer._check_every * TICK == 2 * 60
         with anyio.fail_after(30):
             for resets in (1, 2):
                 for _ in range(silence - real):

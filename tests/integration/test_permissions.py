@@ -39,9 +39,10 @@ KINDS: tuple[EntryKind, ...] = ("commits", "requests", "dlq")
 RARE = {
     # To remove parts of a blob that could not be stored.
     ("server", "publish", "$JS.API.STREAM.PURGE.OBJ_REBASER_BLOBS"),
-    ("server", "publish", "$JS.API.STREAM.MSG.GET.REBASER_DLQ"),  # garbage collection, like the next two
+    ("server", "publish", "$JS.API.STREAM.MSG.GET.REBASER_DLQ"),  # garbage collection, like the next three
     ("server", "publish", "$JS.API.CONSUMER.CREATE.REBASER_DLQ.>"),
     ("server", "publish", "$JS.API.CONSUMER.DELETE.REBASER_DLQ.*"),
+    ("server", "publish", "$JS.API.CONSUMER.MSG.NEXT.OBJ_REBASER_BLOBS.*"),
     ("server", "publish", "rebaser.requests.*.*"),  # for the request that settles a branch after an apply
 }
 
@@ -320,6 +321,7 @@ UNPROBED = {
     ("server", "publish", "$JS.API.CONSUMER.MSG.NEXT.REBASER_TASKS.rebaser-tasks"),
     ("server", "publish", "$JS.API.CONSUMER.MSG.NEXT.REBASER_SWEEP.rebaser-sweep"),
     ("server", "publish", "$JS.API.CONSUMER.UNPIN.REBASER_SWEEP.rebaser-sweep"),
+    ("server", "publish", "$JS.API.CONSUMER.MSG.NEXT.OBJ_REBASER_BLOBS.*"),  # garbage collection works without it
 }
 
 

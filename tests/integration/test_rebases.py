@@ -83,6 +83,24 @@ async def test_a_strategy_settles_what_is_in_conflict(
         assert await stands(client, "main") == await stands(client, "fix")
 
 
+async def test_a_rebase_ends_conflicts_whose_sides_agree_though_the_target_was_not_edited(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine):
+        await edit(client, "main", Set("a", 1), Set("b", 1), Set("c", 1))
+        await client.create_branch("ws", "fix", follow="manual")
+        await edit(client, "fix", Set("a", 10), Set("b", 10), Set("c", 10))
+        await edit(client, "main", Set("a", 11), Set("b", 11), Set("c", 11))
+        assert (await client.rebase("ws", "fix")).conflicts == 3
+        assert (await client.rebase("ws", "fix")).commit is None
+        await edit(client, "fix", Set("a", 1), Set("b", 11))  # as both had it, and as the target has it
+        assert len(await conflicts(client, "fix")) == 3
+        assert (await client.rebase("ws", "fix")).conflicts == 1
+        assert await conflicts(client, "fix") == [BranchConflict("c", Set("c", 1), Set("c", 10), Set("c", 11))]
+        assert await stands(client, "fix") == {"a": 11, "b": 11, "c": 10}
+        assert (await client.rebase("ws", "fix")).commit is None
+
+
 async def test_conflicts_in_a_blob_are_loaded_though_nothing_was_taken_over(
     js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
 ) -> None:

@@ -213,3 +213,23 @@ async def test_old_commits_are_reverted_as_far_as_limits_allow(
         assert caught.value.code == "too_large"
         await client.revert("ws", "cs", last)
         assert set(await stands(client)) == {"a"}
+
+
+async def test_commits_of_a_target_that_was_created_anew_are_not_those_of_its_predecessor(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine):
+        await edit(client, Set("a", 1))
+        await client.create_branch("ws", "main", "cs")
+        old = commit_of(await client.enqueue_updates_with_reply("ws", "main", [Set("a", 2)]))
+        await client.delete_change_set("ws", "main")
+        await client.create_branch("ws", "main", "cs")
+        born = (await client.state("ws", "main")).last
+        new = commit_of(await client.enqueue_updates_with_reply("ws", "main", [Set("a", 2)]))
+        await client.create_branch("ws", "fix", "main")
+        for first, last in ((old, old), (old, new), (born, new)):
+            with pytest.raises(RequestRejected, match=f"commit {born} created main") as caught:
+                await client.revert("ws", "fix", first, last, of="main")
+            assert caught.value.code == "before_creation"
+        await client.revert("ws", "fix", new, of="main")
+        assert (await client.values("ws", "fix"))["a"].value == 1

@@ -28,16 +28,12 @@ from rebaser_core.streams.subjects import Subjects
 from rebaser_core.values import Fault, State
 from tests.conftest import Events
 from tests.support.contexts import context_of
-from tests.support.owners import serving
+from tests.support.owners import Death, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
 KEY = ChangeSetKey("ws", "cs")
 MAX_DEATHS = 2
-
-
-class Death(BaseException):
-    """Ends the owner like a crash: nothing is cleaned up."""
 
 
 class Engine:

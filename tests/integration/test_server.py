@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -62,14 +62,14 @@ async def test_tasks_stay_in_progress_after_a_report_that_failed(
     reported: list[int] = []
     tries, all_reported = itertools.count(1), anyio.Event()
 
-    async def progress(_: JetStream, message: PullMessage) -> None:
+    async def progress_all(_: JetStream, messages: Sequence[PullMessage]) -> None:
         if next(tries) == 1:
             raise TransientError("no connection")
-        reported.append(message.stream_sequence)
+        reported.extend(message.stream_sequence for message in messages)
         if set(reported) == {1, 2, 3}:
             all_reported.set()
 
-    monkeypatch.setattr(JetStream, "progress", progress)
+    monkeypatch.setattr(JetStream, "progress_all", progress_all)
     for sequence, key in enumerate(KEYS[:2], 1):
         server._successor_tasks[key] = task_of(js, subjects, key, sequence)
     server._held[KEYS[2]] = task_of(js, subjects, KEYS[2], 3)
@@ -246,10 +246,11 @@ async def test_all_owners_are_told_although_the_first_one_frees_its_slot_at_once
     else:
         reported = anyio.Event()
 
-        async def report() -> None:
+        async def report(*_: object) -> int:
             reported.set()
+            return 0
 
-        monkeypatch.setattr(server, "_keep_tasks_alive", report)
+        monkeypatch.setattr("rebaser.server.keep_tasks_alive", report)
         server._kept_alive_at = -math.inf
         with anyio.fail_after(20):
             async with anyio.create_task_group() as group:

@@ -11,6 +11,7 @@ from anyio.lowlevel import checkpoint
 from rebaser.runtime import stream_watch as module
 from rebaser.runtime.stream_watch import StreamWatch
 from rebaser_client.admin.provisioning import ensure_topology
+from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import ApiError, JetStream
 from rebaser_core.errors import TransientError
 from rebaser_core.streams.subjects import Subjects
@@ -198,6 +199,27 @@ async def test_a_stream_that_nats_cannot_describe_now_is_not_lost(
             await checkpoint()
         assert not holder.told
         assert not streams.losses
+
+
+async def test_a_lost_connection_is_no_problem_of_the_streams(
+    js: JetStream, subjects: Subjects, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`/readyz` names the connection, and nothing else."""
+    looks = 0
+
+    async def disconnected(_: str) -> None:
+        nonlocal looks
+        looks += 1
+        raise NotConnectedError("there is no connection to NATS")
+
+    async with watched(js, subjects) as (streams, _):
+        with monkeypatch.context() as patch:
+            patch.setattr(js, "stream_info", disconnected)
+            while looks < 20:  # of several checks
+                streams.check_soon()
+                await checkpoint()
+            assert not streams.problem
+    assert not events.named("server_unready")
 
 
 async def unavailable(_: str) -> None:

@@ -1,6 +1,7 @@
 """The metrics of a server in this process change exactly when what they count happens."""
 
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -8,14 +9,16 @@ import anyio
 import pytest
 import structlog
 
-from rebaser.pings import describe
+from rebaser.pings import answer_pings, describe
 from rebaser.runtime.measured import MeasuredBlobs, MeasuredJetStream
 from rebaser.telemetry.log_events import EventCounter
 from rebaser_client import RebaserClient, Set, Update
+from rebaser_client.admin.servers import ping
 from rebaser_client.blobs import BlobMissing, open_blobs
 from rebaser_client.jetstream import ApiError, JetStream, NoAnswerError, OrderedConsumer
 from rebaser_client.jetstream.api_calls import call_slot
 from rebaser_client.jetstream.errors import TRY_AGAIN
+from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.blobs.address import address_of
 from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.errors import RebaserError
@@ -105,6 +108,21 @@ async def test_the_fleet_knows_the_age_of_an_update_that_no_server_runs(
         assert figures(server)["change_sets_in_debt",] == 1
 
 
+@pytest.mark.parametrize("wrong", [-3600, 3600])
+async def test_a_wrong_clock_makes_no_update_and_no_sweep_look_old(
+    js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch, wrong: int
+) -> None:
+    """Otherwise, two alerts would hide the one that names the clock."""
+    real = time.time
+    async with serving(js, subjects, Engine(), sweep_interval=600) as server:
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1), DOUBLE])
+        monkeypatch.setattr(time, "time", lambda: real() + wrong)
+        await server._sweeper.sweep()
+        found = figures(server)
+    assert 0 < found["oldest_debt_age_seconds",] < 300
+    assert abs(found["last_sweep_timestamp_seconds",] - real()) < 300
+
+
 async def test_owners_and_checkpoints_show(js: JetStream, subjects: Subjects, client: RebaserClient) -> None:
     before = figures()
     large: list[Update] = [Set(f"v/{number}", "x" * 1000) for number in range(1500)]  # more than a message can hold
@@ -145,6 +163,28 @@ async def test_a_task_without_a_slot_shows(js: JetStream, subjects: Subjects, cl
         del server._held[key]
         server._context.deleter.add([10**9])
         assert figures(server)["deletes_queued",] >= 1
+
+
+async def test_a_task_that_was_returned_with_a_delay_does_not_delay_status(
+    js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NATS counts it as delivered, but it is no sign of a server whose answer is late."""
+    monkeypatch.setattr("rebaser_client.admin.status.PATIENCE", 3600.0)
+    for name in ("BLOCKED_RETRY", "BLOCKED_RETRY_MAX"):
+        monkeypatch.setattr(f"rebaser.change_set.processor.{name}", 3600.0)
+    key = ChangeSetKey("ws", "cs")
+    headers, payload = encode(EnqueueUpdatesRequest(RequestId("r"), "ws", "cs", None, address_of(b"not stored")))
+    async with serving(js, subjects, Engine(), retry_for=7200, sweep_interval=600) as server:
+        await js.publish(subjects.requests(key), payload, headers)
+        await publish_task(js, subjects, key)
+        await until(lambda: describe(server)["held"] == 1)
+        async with anyio.create_task_group() as group:
+            group.start_soon(answer_pings, server._context, lambda: describe(server))
+            with anyio.fail_after(120):
+                await ping(js.connection, subjects, patience=60.0, enough=bool, again=0.1)  # it answers from now on
+                [seen] = (await client.status()).servers
+            group.cancel_scope.cancel()
+    assert (seen.owned, seen.held) == (0, 1)
 
 
 async def test_a_pull_is_no_request(js: JetStream, subjects: Subjects, client: RebaserClient) -> None:

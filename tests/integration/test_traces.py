@@ -22,8 +22,8 @@ from rebaser_core.messages import EnqueueUpdatesRequest, encode
 from rebaser_core.messages.headers.traces import read_trace
 from rebaser_core.streams.subjects import Subjects
 from tests.conftest import Events
+from tests.support.owners import Death, serving
 from tests.support.owners import Engine as Idle
-from tests.support.owners import serving
 from tests.support.poison import KEY, Fleet
 from tests.support.traces import (
     APPEND,
@@ -105,8 +105,6 @@ async def test_a_takeover_loses_no_span_of_a_request(
     fleet: Fleet, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     """The first owner dies before or after the commit; in both cases, the next owner records the request."""
-
-    class Death(BaseException): ...
 
     def dies(*_: object, **__: object) -> None:
         raise Death

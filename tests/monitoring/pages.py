@@ -52,6 +52,7 @@ or absent_over_time(rebaser_ready[1d])""",
         (
             "Restore NATS. Servers reconnect by themselves; a restart of servers does not help.",
             "If NATS refuses the servers, their credentials or certificates are wrong or have expired.",
+            "If the reason is an error of name resolution, check the DNS of the servers' machines.",
         ),
         hold=30,
     ),

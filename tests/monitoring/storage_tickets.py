@@ -123,8 +123,8 @@ unless on (job) {BUSY}""",
         "commits that these consumers deliver wait for seconds.",
         (
             (
-                "The log events `consumers_created` and `ordered_reset` (`heartbeats were missed`) name the stream "
-                "and the consumer."
+                "The log events `consumers_created` and `ordered_reset` (`heartbeats were missed`, or `requests were "
+                "not delivered`) name the stream and the consumer."
             ),
             (
                 "`nats event --js-advisory` shows who deletes consumers: the field `client` of the advisories of the "

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.branch_books import RULES
 from tests.support.branch_checks import Checks
-from tests.support.branches import RULES, World
+from tests.support.branches import World
 from tests.support.draws import drawing
 
 NAMES = ("main", "a", "b", "c")

@@ -17,7 +17,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Set
-from tests.support.branch_books import RefusedError
+from tests.support.branch_books import Definitions, RefusedError
 from tests.support.branches import World
 from tests.support.message_store import Store
 
@@ -107,7 +107,9 @@ def run(seed: int, found: Counter[str]) -> None:
             name = rng.choice(names[-4:])
             match rng.choices(*KINDS)[0]:
                 case "edit":
-                    delta = {id_: rng.choice((None, 1, 2, 3)) for id_ in rng.sample(IDS, rng.choice((1, 2, 5)))}
+                    delta: Definitions = {
+                        id_: rng.choice((None, 1, 2, 3)) for id_ in rng.sample(IDS, rng.choice((1, 2, 5)))
+                    }
                     at = rng.choice((None, world.book(name).sequence, rng.randint(1, world.last)))
                     sequence, code = asked(world, "edit", name=name, delta=delta, at=at)
                     assert store.edit(name, sequence, delta, at) == code

@@ -7,7 +7,7 @@ reconnects, requests, consumers). Messages of a link arrive in order, unless a f
 import asyncio
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import Context
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -175,6 +175,11 @@ class SimLink:
         if not self.up:
             raise nats.errors.ConnectionClosedError
         self._unsent.append((subject, payload, reply, None if not headers else dict(headers)))
+        return False
+
+    def publish_all(self, messages: Iterable[tuple[str, bytes]]) -> bool:
+        for subject, payload in messages:
+            self.publish(subject, payload, "", None)
         return False
 
     async def flush(self) -> None:

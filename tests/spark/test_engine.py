@@ -129,6 +129,7 @@ async def test_a_packet_of_another_release_fails_its_own_caller_only(engine: Eng
     async def wrong() -> None:
         with pytest.raises(DvuError, match="another release") as caught:
             await engine.evaluate(foreign(), label="wrong")
+        assert caught.value.code == "other_code"
         errors.append(caught.value)
 
     async with anyio.create_task_group() as tasks:

@@ -13,30 +13,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Literal
 
-from tests.support.branch_books import Book, Commit, Conflict, Definition, Definitions, RefusedError, Strategy
-
-RULES = {
-    "a base moves with its commit": "a replay moves `base` to the position up to which it read the target",
-    "the first change keeps the base": "an edit of an id that is changed already keeps the recorded base",
-    "what stood before is taken before": "the before-images of a commit are those of the state in front of it",
-    "blind edits settle nothing": "an edit settles a conflict only if its author saw the conflict (`at`)",
-    "edits see what came later": "an edit with `at` is refused if one of its ids, or a conflict on it, is newer",
-    "equal to its base is not edited": "an id whose definition here equals its base takes the target's",
-    "a conflict ends when its sides agree": "a conflict ends when the target returns to the base that both sides left",
-    "conflicts outlive replays": "a second replay keeps the base of a conflict that exists",
-    "theirs takes conflicts": "the strategies settle the conflicts that exist, not only what the target changed",
-    "taken ids leave conflicts": "an id whose definition a replay takes is neither changed nor in conflict",
-    "own applies are agreed": "the base of an id that the target took from here is what stood here then",
-    "a closed set takes no edit": "a closed set accepts neither edits nor replays",
-    "a source is rebased between applies": "an apply is stale if its source has not replayed its last one",
-    "an apply is read at its position": "an apply takes the definitions of the position that it names",
-    "applied means all of it": "a branch is `applied` only if it has no own edit behind the position",
-    "a name made anew is another set": "an apply of a predecessor settles nothing; no base is below the target's birth",
-    "a create begins a log": "a change set that is created on a tombstone has nothing of the old one",
-    "applies meet what they expect": "an apply that would overwrite what its source never saw is a conflict",
-    "conflicts are not applied": "a branch with conflicts cannot be applied",
-    "strict means unmoved": "a strict apply is refused if the target was edited behind the base",
-}
+from tests.support.branch_books import RULES, Book, Commit, Conflict, Definition, Definitions, RefusedError, Strategy
 
 
 class World:
@@ -73,15 +50,21 @@ class World:
 
     # -- requests --------------------------------------------------------------------------------------------------
 
-    def edit(self, name: str, delta: Definitions, at: int | None = None) -> Commit:
-        """Edit a change set. `at` is the position that the author has seen, None if the request states no position."""
+    def edit(self, name: str, delta: Definitions, at: int | None = None, *, batch: int | None = None) -> Commit:
+        """Edit a change set. `at` is the position that the author has seen, None if the request states no position.
+
+        `batch` is given if one commit of the product decides this and earlier requests: the newest commit before them.
+        """
         book = self.book(name) if name in self.logs else Book()
         self._must_be_open(book)
         if book.protected:
             raise RefusedError("protected")
         settled: frozenset[str] = frozenset()
         if at is not None:
-            defined = [book.edited.get(id_, 0) if id_ in book.cells else book.last_edit for id_ in delta]
+            defined = [
+                book.edited.get(id_, 0) if id_ in book.cells else self._may_be_removed(name, book, id_, batch)
+                for id_ in delta
+            ]
             told = [book.conflicts[id_].told for id_ in delta if id_ in book.conflicts]
             if self.holds("edits see what came later") and max([book.birth, *defined, *told]) > at:
                 raise RefusedError("moved")
@@ -89,7 +72,9 @@ class World:
             settled = frozenset(delta) & book.conflicts.keys()
         return self._append(name, book, Commit(0, "edit", delta, self._before(book, delta), settled))
 
-    def create(self, name: str, parent: str, at: int | None = None, *, sibling: bool = False) -> Commit:
+    def create(
+        self, name: str, parent: str, at: int | None = None, *, sibling: bool = False, closed: bool = False
+    ) -> Commit:
         """Create a branch of `parent`, or, with `sibling`, a branch of the target of `parent` with all changes of
         `parent`."""
         if name == parent:
@@ -108,6 +93,7 @@ class World:
             book.changes |= old.changes
             book.conflicts |= old.conflicts
         book.birth = book.own = book.last_edit = self.last + 1
+        book.status = "kept" if closed else "open"
         return self._append(name, book, Commit(0, "create", source=(parent, origin.sequence)))
 
     def rebase(
@@ -178,13 +164,8 @@ class World:
             raise RefusedError("behind")
         if strict and self.holds("strict means unmoved") and book.last_edit > patched.base:
             raise RefusedError("moved")
-        delta: Definitions = {}
-        for id_, base in patched.changes.items():
-            ours, theirs = book.cells.get(id_), patched.cells.get(id_)
-            if theirs not in (base, ours):
-                if ours != base and self.holds("applies meet what they expect"):
-                    raise RefusedError("conflicts")
-                delta[id_] = theirs
+        patch = {id_: (base, patched.cells.get(id_)) for id_, base in patched.changes.items()}
+        delta = self._patched(book, patch, whole=self.holds("applies meet what they expect"))
         changed = deepcopy(book)
         changed.taken[source] = self.last + 1
         before = self._before(book, delta)
@@ -204,27 +185,27 @@ class World:
             raise RefusedError("nothing_new")
         return self.rebase(name, upto=upto)
 
-    def revert(self, name: str, first: int, last: int) -> Commit:
-        """Revert the edits of the commits `first` to `last` of the change set's own log. Replayed edits of the
-        target stay."""
+    def revert(self, name: str, first: int, last: int, *, of: str | None = None) -> Commit:
+        """Revert the edits of the commits `first` to `last` of the change set's own log, or of the log of its target
+        `of`. Replayed edits of the target of that log stay."""
         book = self.book(name)
         self._must_be_open(book)
-        if book.protected or first <= book.birth:
-            raise RefusedError("protected" if book.protected else "before_creation")
+        if book.protected:
+            raise RefusedError("protected")
+        if of is not None and of != book.target:
+            raise RefusedError("not_its_target")
+        if of is not None and last > book.base:
+            raise RefusedError("moved")
+        if first <= (book if of is None else self.book(of, book.base)).birth:
+            raise RefusedError("before_creation")
         stood: Definitions = {}
         left: Definitions = {}
-        for commit in self.commits(name, first - 1, last):
+        for commit in self.commits(of or name, first - 1, last):
             if commit.kind == "replay":
                 continue
             stood = {**commit.before, **stood}
             left |= commit.delta
-        delta: Definitions = {}
-        for id_, after in left.items():
-            ours, before = book.cells.get(id_), stood[id_]
-            if before not in (after, ours):
-                if ours != after:
-                    raise RefusedError("conflicts")
-                delta[id_] = before
+        delta = self._patched(book, {id_: (after, stood[id_]) for id_, after in left.items()})
         return self._append(name, book, Commit(0, "revert", delta, self._before(book, delta)))
 
     def mark(
@@ -257,6 +238,31 @@ class World:
     def _must_be_open(self, book: Book) -> None:
         if book.status == "deleted" or (book.status != "open" and self.holds("a closed set takes no edit")):
             raise RefusedError("closed" if book.status != "deleted" else "deleted")
+
+    def _patched(
+        self, book: Book, patch: Mapping[str, tuple[Definition, Definition]], *, whole: bool = True
+    ) -> Definitions:
+        """Return the edits that apply `patch`, which has, by id, the definition that is expected and the one to set.
+        Unless `whole` is false, raise `RefusedError` if another definition than the expected one is present."""
+        present = {id_: book.cells.get(id_) for id_ in patch}
+        wanted = {id_: both for id_, both in patch.items() if both[1] not in (both[0], present[id_])}
+        conflicts = {
+            id_: (base, present[id_], theirs) for id_, (base, theirs) in wanted.items() if present[id_] != base
+        }
+        if conflicts and whole:
+            raise RefusedError("conflicts", conflicts)
+        return {id_: theirs for id_, (_, theirs) in wanted.items()}
+
+    def _may_be_removed(self, name: str, book: Book, id_: str, batch: int | None) -> int:
+        """Return the last commit that may have removed `id_`, which does not exist. No state says which commit removed
+        a value, but within a batch this is known."""
+        if batch is None or name not in self.logs:
+            return book.last_edit
+        before = [one.last_edit for one in self.books[name] if one.sequence <= batch]
+        return max(
+            [*before[-1:], *(one.sequence for one in self.commits(name, batch, self.last) if id_ in one.delta)],
+            default=0,
+        )
 
     def _before(self, book: Book, delta: Mapping[str, Definition]) -> Definitions:
         if not self.holds("what stood before is taken before"):

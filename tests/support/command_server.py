@@ -1,8 +1,8 @@
 """Runs commands of `rebaser` in processes that are forked from one in which their modules are loaded already.
 
 Most tests of the command line look at what a command prints, and most tests of servers at what they do once they run.
-Most of the processor time of `python -m rebaser` goes into imports, also of that of a server until it is ready, so
-`Commands` starts a process that imports modules once. Each command is a process of its own, with its own arguments,
+`python -m rebaser` spends most of its processor time on imports, and so does a server until it is ready. So `Commands`
+starts a process that imports modules once. Each command is a process of its own, with its own arguments,
 environment, pipes and exit code. Unlike a real process, it has modules loaded already, and has not read what an
 interpreter and `rebaser` read when they start: all commands that one process forks have the same hash seed, and
 variables such as PYTHONHASHSEED and REBASER_TEST_THRESHOLDS have no effect. What happens at a start is tested with real

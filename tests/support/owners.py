@@ -20,6 +20,10 @@ from tests.support.contexts import context_of
 DOUBLE = Derive("double", "sum", {"of": ["a", "a"]})
 
 
+class Death(BaseException):
+    """Ends the owner like a crash: nothing is cleaned up."""
+
+
 class Engine:
     """An engine that computes in this process, but not before `go` is set. It sets `asked` at each call."""
 

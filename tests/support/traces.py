@@ -33,23 +33,10 @@ class Recorder:
         self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
         self.tracer = self.provider.get_tracer("tests")
 
-    def server(
-        self,
-        *,
-        ratio: float = 0.0,
-        per_second: float = NEVER,
-        slower_than: float = NEVER,
-        updates_slower_than: float = NEVER,
-    ) -> SpansOf:
-        """Return the tracing of a server whose spans are kept here."""
-        tracer = self.provider.get_tracer("rebaser")
-        maker = SpanMaker(
-            tracer,
-            ratio=ratio,
-            per_second=per_second,
-            slower_than=slower_than,
-            updates_slower_than=updates_slower_than,
-        )
+    def server(self, **limits: float) -> SpansOf:
+        """Return the tracing of a server whose spans are kept here. `limits` are arguments of `SpanMaker`."""
+        given = {"ratio": 0.0, "per_second": NEVER, "slower_than": NEVER, "updates_slower_than": NEVER} | limits
+        maker = SpanMaker(self.provider.get_tracer("rebaser"), **given)
         return partial(ChangeSetSpans, maker)
 
     def spans(self, name: str | None = None) -> list[Any]:

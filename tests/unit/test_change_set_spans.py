@@ -29,12 +29,12 @@ def test_a_commit_is_not_kept_once_its_requests_are_answered(ratio: float) -> No
     decision = Decision(1, RequestId("r"), Outcome.SUCCESS)
     message: Any = SimpleNamespace(headers={}, timestamp_ns=time.time_ns(), stream_sequence=1, data=b"")
     batch: Any = SimpleNamespace(answers=[(decision, None)], decisions=[decision])
-    spans.decided([message], batch)
+    spans.decided([message], batch, time.monotonic_ns())
     commit = Watched("c", 0, Kind.REBASE, 0, "o", None, None, (decision,))
     kept = weakref.ref(commit)
     spans.append_begins(commit, 10)
     spans.append_ended(1)
-    spans.answered(1, [message], batch, (1, feeds.clock(), feeds.clock(), commit.id, 10))
+    spans.answered(1, [message], batch, time.monotonic_ns(), (1, feeds.clock(), feeds.clock(), commit.id, 10))
     assert spans.batch is None
     del commit
     gc.collect()
@@ -48,14 +48,14 @@ def test_a_commit_without_recorded_requests_after_which_no_update_is_due_covers_
     decision = Decision(1, RequestId("r"), Outcome.SUCCESS)
     message: Any = SimpleNamespace(headers={}, timestamp_ns=time.time_ns(), stream_sequence=1, data=b"")
     batch: Any = SimpleNamespace(answers=[(decision, None)], decisions=[decision])
-    spans.decided([message], batch)
+    spans.decided([message], batch, time.monotonic_ns())
     assert spans.append_begins(Commit("c", 0, Kind.REBASE, 0, "o", None, 0, (decision,)), 10)
     spans.append_ended(1)
-    assert spans.answered(1, [message], batch, None)
+    assert spans.answered(1, [message], batch, time.monotonic_ns(), None)
     spans.update_begins()
     assert spans.update_planned(1)
     spans.maker = recorder.server()(Subjects(), ChangeSetKey("ws", "cs")).maker
-    spans.decided([message], batch)
+    spans.decided([message], batch, time.monotonic_ns())
     assert spans.append_begins(Commit("c", 1, Kind.REBASE, 0, "o", None, None, (decision,)), 10) == {}
     spans.append_ended(2)
     spans.update_begins()
@@ -77,18 +77,18 @@ def test_the_spans_of_a_batch_have_one_clock_and_no_request_is_slow_because_the_
     try:
         for slower_than in (300.0, -1e6):
             spans = recorder.server(slower_than=slower_than)(Subjects(), ChangeSetKey("ws", "cs"))
-            spans.decided([message], batch)
-            began = feeds.clock()
-            now = feeds.requests_answered([message])
+            taken, began = time.monotonic_ns(), feeds.clock()
+            spans.decided([message], batch, taken)
+            now = feeds.requests_answered([message], taken)
             if now - message.timestamp_ns > spans.slower_than:
-                assert spans.answered(1, [message], batch, (1, began, feeds.clock(), commit.id, 10))
+                assert spans.answered(1, [message], batch, taken, (1, began, feeds.clock(), commit.id, 10))
             else:
                 assert slower_than > 0
         spans = recorder.server(ratio=1.0)(Subjects(), ChangeSetKey("ws", "cs"))
-        spans.decided([message], batch)
+        spans.decided([message], batch, time.monotonic_ns())
         spans.append_begins(commit, 10)
         spans.append_ended(1)
-        assert spans.answered(1, [message], batch, None)
+        assert spans.answered(1, [message], batch, time.monotonic_ns(), None)
     finally:
         monkeypatch.undo()
         NATS_CLOCK.compare(0.0)

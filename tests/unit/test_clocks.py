@@ -28,7 +28,7 @@ def observed(message: Message) -> float:
         return series.total
 
     before = total()
-    feeds.queue_taken([message])
+    feeds.requests_answered([message], time.monotonic_ns())
     return total() - before
 
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from rebaser.change_set.log.commit_drafts import created, marked
+from rebaser.change_set.log.commit_drafts import created, marked, of_batch
 from rebaser_core.blobs.address import address_of
 from rebaser_core.branches.branch import Create, Fork
 from rebaser_core.checkpoint.chain import Chain
@@ -126,3 +126,38 @@ async def test_a_change_set_is_created_as_its_parent_says_with_all_outcomes_unde
     assert (commit.previous, commit.applied, found.authors[0].author) == (state.last, Applied("s", 4), "ann")
     parent.fold(3, commit)
     assert remembered(parent) == remembered(state) | {RequestId("now"): (found.decisions[0], 3)}
+
+
+@pytest.mark.parametrize("history", [True, False])
+@pytest.mark.parametrize("owes", [True, False])
+@pytest.mark.parametrize("protected", [True, False])
+async def test_the_commit_of_a_usual_batch_is_the_one_that_draft_returns(
+    history: bool, owes: bool, protected: bool
+) -> None:
+    state = used()
+    state.checkpoint, state.protected = CheckpointRef(address_of(b"x"), 1, 9), protected  # `draft` alone knows these
+    commits = log_of(state, kept_blobs())
+    commits.history = history
+    requests = [QueuedRequest(4, RequestId("now"), (Set("a", 2),), digest=b"12345678", author="me", message="why")]
+    found = decide(used(), APPLIED, requests)
+    authors = found.authors if history else ()
+    before = (Set("a", 1),) if history else None
+    debt = state.debt + 1 if owes else 0
+    covers = state.covers if owes else None
+    commit = of_batch(commits, found, STORED, owes=owes, before=before)
+    drafted = commits.draft(
+        Kind.REBASE,
+        stored_ms=STORED,
+        applied=found.applied,
+        requests=found.decisions,
+        delta=found.delta,
+        covers=covers,
+        debt=debt,
+        before=before,
+        authors=authors,
+    )
+    for field in dataclasses.fields(Commit):
+        assert getattr(commit, field.name) == getattr(drafted, field.name), field.name
+    assert authors or not history
+    assert commit.protected is (history and protected)
+    check_times(commit)

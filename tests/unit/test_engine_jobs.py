@@ -116,6 +116,17 @@ def fail(engine: Engine, job: Job, error: DvuError) -> ActiveSession:
     return held
 
 
+def test_callers_that_share_a_job_hear_of_the_progress_of_their_own_packets() -> None:
+    told: list[tuple[int, int]] = []
+    calls = [EvaluateCall([b"packet"] * (number + 1), "ws/cs", 60.0, 0.0) for number in range(4)]
+    for number in (0, 2, 3):
+        calls[number].report_progress = lambda visited, number=number: told.append((number, visited))
+    job = Job(calls, "tag", large=False, started_at=0.0)
+    calls[3].done.set()
+    job.report_progress({0: 1, 1: 2, 2: 4, 3: 8, 5: 16, 6: 32})
+    assert told == [(0, 1), (2, 24)]
+
+
 @pytest.mark.anyio
 async def test_a_job_whose_worker_died_is_repeated_as_it_was_in_child_processes_and_then_halved() -> None:
     """A plug-in that ends its process then fails only its own value. If the cause is not a plug-in, one packet is at

@@ -1,5 +1,6 @@
 """ULIDs, and the tokens that are allowed in a subject."""
 
+import pickle
 from typing import Any
 
 import pytest
@@ -66,3 +67,11 @@ def test_a_key_checks_both_of_its_names() -> None:
     for names in (("w.", "c"), ("w", "*"), ("", "c")):
         with pytest.raises(UnprocessableError):
             ChangeSetKey.of(*names)
+
+
+def test_a_key_in_another_process_has_the_hash_of_that_process() -> None:
+    key = ChangeSetKey("demo", "a")
+    object.__setattr__(key, "_hash", 7)  # as if this process hashed texts differently
+    copied = pickle.loads(pickle.dumps(key))
+    assert copied == key
+    assert {copied: 1}[ChangeSetKey("demo", "a")] == 1

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from rebaser.change_set.lease import Lease, Task
+from rebaser.change_set.lease import Lease, ReturnedTasks, Task
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
@@ -119,3 +119,15 @@ async def test_a_word_that_nats_does_not_get_is_only_logged() -> None:
     await lease.give_back(0.0)
     await lease.publish_again()
     assert said == ["nak", "publish"]
+
+
+def test_returned_tasks_count_until_their_delays_are_over() -> None:
+    now = 100.0
+    returned = ReturnedTasks(lambda: now)
+    for delay in (5.0, 0.0, 2.0):
+        returned.add(delay)
+    assert returned.count() == 2
+    now = 102.0
+    assert returned.count() == 1
+    now = 105.0
+    assert returned.count() == 0

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import anyio
+import nats.errors
 import pytest
 
 from rebaser_client.nats.link import Link
@@ -40,3 +41,21 @@ async def test_a_subscription_that_is_cancelled_leaves_nothing(link: Link) -> No
 async def test_a_subject_that_nats_refuses_is_refused_here(link: Link, subject: str) -> None:
     with pytest.raises(UnprocessableError, match=r"an empty token \(`a\.\.b`\), or a `>` before its end"):
         await link.subscribe(subject, ignore)
+
+
+async def test_messages_that_are_sent_together_take_one_write(link: Link) -> None:
+    written: list[bytes] = []
+    client: Any = link.client
+    client.max_payload = 3
+
+    def write_soon(command: bytes) -> bool:
+        written.append(command)
+        return True
+
+    client.write_soon = write_soon
+    assert link.publish_all([("a.b", b"one"), ("a", b"")])
+    assert written == [b"PUB a.b  3\r\none\r\nPUB a  0\r\n\r\n"]
+    client.is_connected = False
+    with pytest.raises(nats.errors.ConnectionClosedError):
+        link.publish_all([("a", b"")])
+    assert len(written) == 1

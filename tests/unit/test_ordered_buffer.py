@@ -45,6 +45,6 @@ def test_it_is_half_empty_in_messages_and_in_bytes(sizes: list[int], empty: bool
 def test_as_much_is_taken_as_is_asked_for_and_one_at_least(count: int, room: int, taken: list[int]) -> None:
     buffer = filled([30, 20, 10])
     assert [len(one.data) for one in buffer.take(count, room)] == taken
-    assert len(buffer) == 3 - len(taken)
+    assert len(buffer.messages) == 3 - len(taken)
     assert buffer.fits(message(40 + sum(taken)))
-    assert len(buffer) == 0 or not buffer.fits(message(41 + sum(taken)))
+    assert len(buffer.messages) == 0 or not buffer.fits(message(41 + sum(taken)))

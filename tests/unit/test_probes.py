@@ -116,10 +116,10 @@ async def test_a_starting_server_says_what_it_waits_for(monkeypatch: pytest.Monk
                 raise TransientError("the streams are missing")
 
     monkeypatch.setattr(context, "RETRY_NATS", 0.0)
-    process.awaiting("the name is not known", connected=False)
+    process.nats_awaited("the name is not known")
     refused = "stage: connecting\nnats: there has been no connection yet: the name is not known"
     assert judge("readyz", process.snapshot()).text() == refused
-    process.awaiting("", connected=True)
+    process.streams_awaited("")
     watch: Any = Watch()
-    await context._ensure_streams(watch, float("inf"), process.awaiting)
+    await context._ensure_streams(watch, float("inf"), process.streams_awaited)
     assert told == ["stage: starting", "stage: starting\nstreams: the streams are missing"]

@@ -13,6 +13,7 @@ from rebaser.cli.output.wording import progress_text
 from rebaser.dvu import update
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.runtime.progress import MAX_REPORTED, Progress, ProgressReporter
+from rebaser.runtime.recent_updates import MAX_CHANGE_SETS, MAX_UPDATES, RecentUpdates
 from rebaser.settings import Settings
 from rebaser_core import thresholds
 from rebaser_core.errors import TransientError
@@ -45,6 +46,29 @@ def test_no_more_are_told_than_anybody_could_read() -> None:
     many = [(f"c{at}", Progress(1, float(at))) for at in range(MAX_REPORTED + 5)]
     found = teller(10_000.0, *many).slow()
     assert [one.report.change_set_id for one in found] == [f"c{at}" for at in range(MAX_REPORTED)]
+
+
+def test_the_stages_of_an_update_add_up_over_its_waves() -> None:
+    update = Progress(1, 100.0)
+    for now, stage in ((101.0, "spark"), (103.0, "absorb"), (106.0, "spark"), (110.0, "absorb"), (115.0, "commit")):
+        update.enter(now, stage, "packets", 1)
+    update.end_stage(121.0)
+    assert update.stages == {"plan": 1.0, "spark": 6.0, "absorb": 8.0, "commit": 6.0}
+
+
+def test_only_recent_updates_are_kept() -> None:
+    recent = RecentUpdates()
+    keys = [ChangeSetKey("ws", f"c{at}") for at in range(MAX_CHANGE_SETS + 1)]
+    for sequence in range(MAX_UPDATES + 2):
+        recent.add(keys[0], sequence, {"plan": 1 / 3})
+    assert recent.of(keys[0])[0] == {"commit": 2, "stages": {"plan": 0.333333}}
+    assert len(recent.of(keys[0])) == MAX_UPDATES
+    for key in keys[1:-1]:
+        recent.add(key, 1, {})
+    recent.add(keys[0], 99, {})
+    recent.add(keys[-1], 1, {})
+    kept = [bool(recent.of(key)) for key in (keys[0], keys[1], keys[2], keys[-1])]
+    assert kept == [True, False, True, True], "the one that was not updated for the longest time is gone"
 
 
 @pytest.mark.anyio

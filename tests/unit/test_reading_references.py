@@ -6,8 +6,8 @@ from typing import Any, Self
 import pytest
 
 from rebaser_client.garbage import ReferenceReader, references
-from rebaser_client.garbage.pace import TURN, Pace
 from rebaser_client.jetstream import Message
+from rebaser_client.pace import TURN, Pace
 from rebaser_core.streams.subjects import Subjects
 
 pytestmark = pytest.mark.anyio

@@ -24,12 +24,12 @@ DEFINITIONS: tuple[Definition, ...] = (None, Set("a", 1), Set("a", 1.0), Unset("
 STRATEGIES: tuple[model.Strategy, ...] = ("record", "ours", "theirs")
 
 
-def place(definition: Definition) -> int | None:
+def place(definition: Definition) -> model.Definition:
     """Return the definition in the model, in which None means that there is none."""
     return None if definition is None else 1 + [repr(one) for one in DEFINITIONS].index(repr(definition))
 
 
-def placed(updates: list[Update]) -> dict[str, int | None]:
+def placed(updates: list[Update]) -> model.Definitions:
     return {update.id: place(definition_of(update)) for update in updates}
 
 

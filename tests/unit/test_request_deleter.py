@@ -8,6 +8,8 @@ import pytest
 
 from rebaser.runtime import request_deleter as deleting
 from rebaser.runtime.request_deleter import GROUP, RequestDeleter
+from rebaser_client.jetstream import ApiError
+from rebaser_client.jetstream.errors import DELETE_FAILED
 from rebaser_core.errors import TransientError
 
 pytestmark = pytest.mark.anyio
@@ -70,3 +72,20 @@ async def test_what_was_lost_with_the_stream_is_not_deleted_from_the_new_one() -
     deleter.add([3])
     await deleter.flush()
     assert stream.deleted == {3}
+
+
+async def test_a_refusal_of_nats_is_told_until_messages_are_deleted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk of nats-server may be full while no other message of the server is refused."""
+    monkeypatch.setattr(deleting, "RETRY", 0.0)
+    stream, told = Stream(set()), list[str]()
+
+    async def delete_many(*_: object) -> None:
+        if len(told) < 2:
+            raise ApiError(500, DELETE_FAILED, "write 1.blk: no space left on device")
+
+    monkeypatch.setattr(stream, "delete_many", delete_many)
+    deleter = RequestDeleter(cast("Any", stream), "requests", told.append)
+    deleter.add([1])
+    await deleter.flush()
+    assert ["no space left" in reason for reason in told] == [True, True, False]
+    assert told[-1] == ""

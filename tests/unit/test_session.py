@@ -1,12 +1,17 @@
-"""A process with a Spark session writes nothing to stderr."""
+"""A process with a Spark session writes nothing to stderr; errors of Spark are translated."""
 
 import subprocess
 import sys
+import traceback
 from typing import Any
 
+import pyarrow as pa
+import pytest
 from pyspark.errors import PythonException
 
 from rebaser.dvu.spark.session import Session
+from rebaser.dvu.worker.evaluate import evaluate_batches
+from rebaser_core.errors import DvuError
 
 PROGRAM = r"""
 import os, threading, warnings
@@ -61,5 +66,23 @@ def test_an_error_of_our_own_is_not_taken_for_a_lack_of_memory() -> None:
     text = "Traceback (most recent call last):\n  File\n{}: {}"
     ours = session._translate(PythonException(text.format("rebaser_core.errors.DvuError", "out of memory in a name")))
     assert ours.message == "out of memory in a name"
+    assert ours.code == "dvu"
     theirs = session._translate(PythonException(text.format("RuntimeError", "can't start new thread")))
     assert theirs.message.startswith("a Spark worker reached a limit of memory or threads")
+
+
+@pytest.mark.parametrize("code", ["blob_missing", "other_code", "anything"])
+def test_the_code_of_a_worker_reaches_the_server_if_it_is_known(code: str) -> None:
+    session: Any = object.__new__(Session)
+
+    def fail() -> pa.RecordBatch:
+        raise DvuError("a Spark worker cannot find it", code=code)
+
+    try:
+        list(evaluate_batches(fail() for _ in range(1)))
+    except DvuError:
+        text = traceback.format_exc()
+    error = session._translate(PythonException(text))
+    assert (error.message, error.code) == ("a Spark worker cannot find it", "dvu" if code == "anything" else code)
+    text = "Traceback (most recent call last):\n  File\nrebaser_core.errors.DvuError: [config] no"
+    assert session._translate(PythonException(text)).code == "dvu"

@@ -40,7 +40,7 @@ class Stream:
 
 async def ask(info: SharedStreamInfo, found: list[object]) -> None:
     try:
-        found.append(await info.read())
+        found.append(await info.start())
     except TransientError as error:
         found.append(error.message)
 
@@ -72,4 +72,4 @@ async def test_a_call_that_fails_fails_for_all_who_share_it_and_for_nobody_later
             for _ in range(3):
                 group.start_soon(ask, info, found)
         assert found == ["call 1 failed"] * 3
-        assert cast("object", await info.read()) == 2
+        assert cast("object", await info.start()) == 2

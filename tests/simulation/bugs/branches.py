@@ -74,7 +74,7 @@ BUGS = (
     bug(
         "a branch is applied though its target is not what the request expects",
         "gentle",
-        96,
+        101,
         "rebaser_core.decisions.apply",
         "    if expect_at is not None and state.edited > expect_at:\n",
         "    if False:\n",
@@ -203,7 +203,7 @@ BUGS = (
     bug(
         "a branch whose derived values are not up to date is applied",
         "gentle",
-        69,
+        105,
         OFFER,
         "    if covered < edited and not apply.allow_stale:\n",
         "    if False:\n",

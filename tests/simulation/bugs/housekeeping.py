@@ -26,7 +26,7 @@ BUGS = (
     bug(
         "a request that was redriven is answered as dead",
         "harsh",
-        19,
+        4,
         DECIDE,
         "return decision.outcome is Outcome.DEAD and redrive > decision.redrive and sequence > applied.sequence",
         "return decision.outcome is Outcome.DEAD",
@@ -89,7 +89,7 @@ BUGS = (
     bug(
         "the oldest position is one whose checkpoint is gone",
         "harsh",
-        6,
+        9,
         COMMITS,
         "                    if readable(commit.checkpoint, begins_after, commit.created_by):",
         "                    if begins_after is not None:",

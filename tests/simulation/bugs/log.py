@@ -30,7 +30,7 @@ BUGS = (
     bug(
         "an append that is not answered counts as landed",
         "harsh",
-        9,
+        17,
         COMMIT_LOG,
         """                may_have_landed = True
 """,
@@ -50,7 +50,7 @@ BUGS = (
     bug(
         "whatever stands behind the expected sequence counts as our own",
         "harsh",
-        7,
+        46,
         COMMIT_LOG,
         "if decode_commit(stored.headers, stored.data).id == commit_id:",
         "if decode_commit(stored.headers, stored.data).id:",
@@ -93,7 +93,7 @@ BUGS = (
     bug(
         "the sweeper keeps what the first commit of the history needs, not the state before it",
         "harsh",
-        20,
+        6,
         OLD_HISTORY,
         "await self._js.get(stream, first.previous)",
         "following",
@@ -125,7 +125,7 @@ BUGS = (
     bug(
         "what an update computed is not in the next delta of a checkpoint",
         "gentle",
-        85,
+        108,
         "rebaser_core.state.value_columns",
         "        self._touched[row] = 1\n        if fault is not None:",
         "        if fault is not None:",
@@ -133,7 +133,7 @@ BUGS = (
     bug(
         "what was removed is not in the next delta of a checkpoint",
         "gentle",
-        9,
+        48,
         "rebaser_core.state.columns",
         "            self.gone.add(id_)\n",
         "",

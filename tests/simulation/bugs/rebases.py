@@ -70,7 +70,7 @@ BUGS = (
     bug(
         "a second replay forgets what both sides had left",
         "gentle",
-        50,
+        280,
         REPLAY,
         "        common = base if known is None else known.base\n",
         "        common = base\n",
@@ -86,7 +86,7 @@ BUGS = (
     bug(
         "an edit that did not see the conflict settles it",
         "gentle",
-        555,
+        280,
         DECIDE,
         " or (id_ in conflicts and conflicts[id_].recorded_at > at)",
         "",
@@ -110,7 +110,7 @@ BUGS = (
     bug(
         "a conflict stays although the target went back",
         "gentle",
-        50,
+        280,
         REPLAY,
         "in_conflict = not same_definition(their, common)",
         "in_conflict = True",
@@ -118,7 +118,7 @@ BUGS = (
     bug(
         "a strategy leaves older conflicts as they are",
         "harsh",
-        296,
+        120,
         REPLAY,
         "strategy is Strategy.THEIRS and (moved or known is not None)",
         "strategy is Strategy.THEIRS and moved",
@@ -134,7 +134,7 @@ BUGS = (
     bug(
         "what a branch takes over stays changed",
         "gentle",
-        50,
+        10,
         BRANCH,
         "        self.changes.pop(id_, None)\n        self.conflicts.pop(id_, None)\n",
         "        self.conflicts.pop(id_, None)\n",
@@ -192,7 +192,7 @@ BUGS = (
     bug(
         "a closed branch is brought up to date",
         "gentle",
-        341,
+        244,
         BRANCH_PULLER,
         "return branch if follows and refuse_rebase(state) is None and not",
         "return branch if follows and not",
@@ -200,7 +200,7 @@ BUGS = (
     bug(
         "a failed pull fails its owner",
         "gentle",
-        118,
+        61,
         BRANCH_PULLER,
         "        except RebaserError as error:\n            self._failed(error)\n",
         "        except RebaserError:\n            raise\n",

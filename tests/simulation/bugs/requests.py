@@ -132,7 +132,7 @@ BUGS = (
     bug(
         "a request is given up when one server died of it",
         "harsh",
-        3,
+        5,
         POISON,
         "if before.deaths >= self._context.settings.max_deaths:",
         "if before.deaths:",
@@ -140,7 +140,7 @@ BUGS = (
     bug(
         "a message that was lost on its way from the queue is not missed",
         "harsh",
-        104,
+        22,
         "rebaser_client.jetstream.ordered.consumer",
         "if message.consumer_sequence != generation.sequence + 1:",
         "if False:",

@@ -5,6 +5,7 @@ from tests.simulation.bugs.bug import bug
 LIFECYCLE = "rebaser.change_set.lifecycle"
 OWNER = "rebaser.change_set.owner"
 PROCESSOR = "rebaser.change_set.processor"
+DRAFTS = "rebaser.change_set.log.commit_drafts"
 DVU = "rebaser.change_set.serial_dvu"
 LEASE = "rebaser.change_set.lease"
 SERVER = "rebaser.server"
@@ -17,7 +18,7 @@ BUGS = (
     bug(
         "two updates at a time",
         "harsh",
-        1,
+        10,
         LIFECYCLE,
         "if state.owes and (state.dvu is Dvu.IDLE or (state.dvu is Dvu.WAITING and now >= state.retry_at)):",
         "if state.owes and (state.dvu is not Dvu.WAITING or now >= state.retry_at):",
@@ -43,9 +44,9 @@ BUGS = (
         "a rebase that wakes something covers the log",
         "gentle",
         1,
-        PROCESSOR,
-        "if owes else None,",
-        "if False else None,",
+        DRAFTS,
+        "covers = state.covers if owes else None\n",
+        "covers = state.covers if False else None\n",
     ),
     bug(
         "edits that wake nothing pay what is owed",
@@ -60,7 +61,7 @@ BUGS = (
     bug(
         "no recheck",
         "gentle",
-        60,
+        54,
         OWNER,
         "                left = await recheck(self._context, self._commits, self._processor, self._puller)\n",
         "                left = False\n",
@@ -68,7 +69,7 @@ BUGS = (
     bug(
         "the recheck comes before the ack",
         "gentle",
-        60,
+        54,
         LIFECYCLE,
         "return replace(state, phase=Phase.RECHECKING), (Command.RECHECK,)",
         "return replace(state, phase=Phase.DONE), ()",
@@ -86,19 +87,19 @@ BUGS = (
         "calm",
         4,
         OWNER,
-        """                stream = await context.requests_info.read()
+        """                loaded = await open_change_set(context, self.key, self._check_queue)
 """,
         """                await self.lease.release()
-                stream = await context.requests_info.read()
+                loaded = await open_change_set(context, self.key, self._check_queue)
 """,
     ),
     bug(
         "no progress is told",
         "calm",
         4,
-        SERVER,
-        "                await owner.lease.task.progress()\n",
-        "                pass\n",
+        "rebaser.keepalive",
+        "        await js.progress_all([owner.lease.task.message for owner in part if _holds_task(owner)])\n",
+        "",
     ),
     bug(
         "tasks have a message id",
@@ -122,7 +123,7 @@ BUGS = (
     bug(
         "the client sends again under a new id",
         "harsh",
-        14,
+        2,
         "rebaser_client.requests.sender",
         """            except TransientError:
                 maybe_stored = True

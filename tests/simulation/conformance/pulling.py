@@ -8,9 +8,9 @@ from typing import Any
 
 import anyio
 
-from rebaser_client.jetstream import JetStream, PullConsumer, PullMessage
+from rebaser_client.jetstream import ApiError, JetStream, PullConsumer, PullMessage
 from rebaser_client.jetstream.errors import CONSUMER_NOT_FOUND, is_subject_full
-from tests.simulation.conformance.cases import NANOS, case, queue, refusal, until, worker
+from tests.simulation.conformance.cases import NANOS, case, config, queue, refusal, until, worker
 
 
 @asynccontextmanager
@@ -218,3 +218,36 @@ async def an_overflow_server_helps_only_when_enough_is_unacknowledged(js: JetStr
         assert [message.subject for message in await take(one, 2)] == [f"{name}.a", f"{name}.b"]
         await js.publish(f"{name}.c", b"")
         assert (await anext(two)).subject == f"{name}.c"
+
+
+@case
+async def a_consumer_without_acks_begins_at_its_sequence_and_delivers_each_message_once(
+    js: JetStream, name: str
+) -> None:
+    await js.ensure_stream(config(name))
+    for subject in "abcd":
+        await js.publish(f"{name}.{subject}", b"x")
+    begins = {"name": "w", "ack_policy": "none", "ack_wait": NANOS // 2, "deliver_policy": "by_start_sequence"}
+    consumer = await js.create_consumer(name, begins | {"opt_start_seq": 2, "filter_subject": f"{name}.*"})
+    assert consumer.cached_info.num_pending == 3
+    first = [message async for message in consumer.fetch(2)]
+    assert [(m.stream_sequence, m.consumer_sequence, m.pending) for m in first] == [(2, 1, 2), (3, 2, 1)]
+    await anyio.sleep(1.0)  # longer than the ack wait
+    assert [(m.stream_sequence, m.delivered) async for m in consumer.fetch(1)] == [(4, 1)]
+    assert (await consumer.info()).num_ack_pending == 0
+
+
+@case
+async def a_consumer_that_nobody_uses_is_gone_after_its_time(js: JetStream, name: str) -> None:
+    await js.ensure_stream(config(name))
+    begins = {"name": "w", "ack_policy": "none", "inactive_threshold": NANOS}
+    consumer = await js.create_consumer(name, begins | {"filter_subject": f"{name}.*"})
+
+    async def codes() -> int:
+        try:
+            await consumer.info()
+        except ApiError as error:
+            return error.err_code
+        return 0
+
+    assert await until(codes, bool) == CONSUMER_NOT_FOUND

@@ -1,4 +1,4 @@
-"""Consumers of the model: a durable pull consumer, and an ordered push consumer.
+"""Consumers of the model: a pull consumer, durable or ephemeral, and an ordered push consumer.
 
 Both are driven from outside: `wake` delivers what can be delivered, and `timer` returns when something is next due.
 """
@@ -112,11 +112,16 @@ class PullConsumer(Consumer):
         self.pin_ends = NEVER
         self._pin_time = config.get("priority_timeout", 120 * NANOS) / NANOS
         self._pins = 0
+        self._acks = config.get("ack_policy") != "none"
+        self._inactive = config.get("inactive_threshold", 0) / NANOS or NEVER
+        self._used = host.now()
+        if config.get("deliver_policy", "all") == "by_start_sequence":
+            self.next = config["opt_start_seq"]
 
     # -- pulls -----------------------------------------------------------------------------------------------------
 
     def pull(self, reply: str, body: dict[str, Any]) -> None:
-        now = self.host.now()
+        now = self._used = self.host.now()
         expires, heartbeat = body.get("expires", 0) / NANOS, body.get("idle_heartbeat", 0) / NANOS
         beat_at = now + (heartbeat or NEVER)
         pull = Pull(reply, int(body.get("batch", 1)), now + (expires or NEVER), heartbeat, beat_at, body)
@@ -194,7 +199,8 @@ class PullConsumer(Consumer):
         self.delivered_consumer += 1
         delivered = self.counts.pop(stored.sequence, 0) + 1
         due = self.host.now() + self.ack_wait
-        self.pending[stored.sequence] = Pending(self.delivered_consumer, delivered, due)
+        if self._acks:
+            self.pending[stored.sequence] = Pending(self.delivered_consumer, delivered, due)
         reply = self.reply_subject(stored, delivered, self.pending_count())
         headers = {**stored.headers, "Nats-Pin-Id": self.pin} if self.pin else stored.headers
         self.host.send(pull.reply, reply, stored.data, headers or None, literal=stored.subject)
@@ -204,10 +210,15 @@ class PullConsumer(Consumer):
     def timer(self) -> float:
         dues = [one.due for one in self.pending.values()]
         waits = [min(pull.expires, pull.beat_at) for pull in self.waiting]
-        return min([*dues, *waits, self.pin_ends])
+        return min([*dues, *waits, self.pin_ends, self._used + self._inactive])
 
     def ring(self) -> None:
         now = self.host.now()
+        if self.waiting:
+            self._used = now
+        elif self._used + self._inactive <= now:
+            self.deleted = True
+            return
         if self.pin_ends <= now:
             self.pin, self.pin_ends = "", NEVER
         for sequence, pending in list(self.pending.items()):

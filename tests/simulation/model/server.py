@@ -150,7 +150,7 @@ class NatsModel:
         self.streams[stream].deposed = deposed
         if forget_pushes:
             for name, consumer in list(self.consumers.get(stream, {}).items()):
-                if isinstance(consumer, PushConsumer):
+                if isinstance(consumer, PushConsumer) or "inactive_threshold" in consumer.config:
                     consumer.deleted = True
                     del self.consumers[stream][name]
         self.wake_all(stream)
@@ -169,7 +169,7 @@ class NatsModel:
         for consumers in self.consumers.values():
             for name, consumer in list(consumers.items()):
                 consumer.end(409, "Server Shutdown")
-                if isinstance(consumer, PushConsumer):
+                if isinstance(consumer, PushConsumer) or "inactive_threshold" in consumer.config:
                     consumer.deleted = True
                     del consumers[name]
 

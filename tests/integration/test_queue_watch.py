@@ -1,0 +1,76 @@
+"""Requests that NATS does not deliver are found without heartbeats."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from rebaser.runtime.queue_watch import QueueWatch
+from rebaser.settings import Settings
+from rebaser_client import RebaserClient, Set
+from rebaser_client.jetstream import JetStream, OrderedConsumer
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.streams.subjects import Subjects
+from tests.conftest import Events
+from tests.support.contexts import context_of
+from tests.support.ordered import count_consumers
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
+
+KEY = ChangeSetKey("ws", "cs")
+
+
+@pytest.fixture
+async def queue(js: JetStream, subjects: Subjects) -> AsyncIterator[OrderedConsumer]:
+    async with OrderedConsumer(js, subjects.requests_stream, subjects.requests(KEY), idle_heartbeat=3600) as consumer:
+        yield consumer
+
+
+@pytest.fixture
+def watch(js: JetStream, subjects: Subjects, queue: OrderedConsumer) -> QueueWatch:
+    return QueueWatch(context_of(js, subjects, Settings()), {KEY: queue}.get)
+
+
+async def delete_consumers(js: JetStream, stream: str) -> None:
+    for name in (await js.call(f"CONSUMER.NAMES.{stream}"))["consumers"]:
+        await js.delete_consumer(stream, name)
+    assert await count_consumers(js, stream) == 0
+
+
+async def test_a_request_that_no_consumer_delivers_is_delivered_after_the_second_check(
+    js: JetStream, subjects: Subjects, client: RebaserClient, queue: OrderedConsumer, watch: QueueWatch
+) -> None:
+    await client.enqueue_updates("ws", "cs", [Set("a", 1)])
+    await queue.wait()
+    first = queue.take(1)[0].stream_sequence
+    await delete_consumers(js, subjects.requests_stream)
+    await client.enqueue_updates("ws", "cs", [Set("a", 2)])
+    await watch.check()
+    assert queue.pending == 0, "the request could still be on its way"
+    await watch.check()
+    await queue.wait()
+    assert [message.stream_sequence for message in queue.take(10)] == [first + 1]
+
+
+async def test_a_request_that_is_queued_or_taken_is_not_missed(
+    js: JetStream, subjects: Subjects, client: RebaserClient, queue: OrderedConsumer, watch: QueueWatch, events: Events
+) -> None:
+    """A request stays in the stream while it is decided, and after that if its delete was lost."""
+    await client.enqueue_updates("ws", "cs", [Set("a", 1)])
+    await queue.wait()
+    for _ in range(3):
+        await watch.check()
+    queue.take(1)
+    for _ in range(3):
+        await watch.check()
+    assert not events.named("ordered_reset")
+    assert await count_consumers(js, subjects.requests_stream) == 1
+
+
+async def test_queues_without_an_owner_and_foreign_subjects_are_left_alone(
+    js: JetStream, subjects: Subjects, client: RebaserClient, watch: QueueWatch, events: Events
+) -> None:
+    await client.enqueue_updates("ws", "other", [Set("a", 1)])
+    await js.publish(f"{subjects.root}.requests.a b.c".replace(" ", "%"), b"")
+    for _ in range(3):
+        await watch.check()
+    assert not events.named("ordered_reset")
