@@ -9,10 +9,11 @@ from collections.abc import Callable
 
 from rebaser.change_set.log.commit_log import CommitLog, open_log
 from rebaser.runtime.context import Context
-from rebaser_client.jetstream import OrderedConsumer
+from rebaser_client.jetstream import OrderedConsumer, StreamInfo
 from rebaser_client.task_groups import flat_task_group
 from rebaser_core.commit import Applied
 from rebaser_core.decisions.decide import decided_through
+from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.record import record
 
@@ -36,7 +37,8 @@ async def open_change_set(context: Context, key: ChangeSetKey, on_ready: Callabl
     The log is read, the request stream is described and the queue is opened at the same time, because each takes a
     round trip. A request that is delivered before the log is read may be decided already; the log then has its outcome.
 
-    Raise the errors of `open_log`, `SharedStreamInfo.start` and `OrderedConsumer`.
+    Raise the errors of `open_log`, `SharedStreamInfo.start` and `OrderedConsumer`, and `TransientError` with code
+    `stream_lost` if the stream was replaced meanwhile.
     """
     subjects = context.subjects
     consumer = OrderedConsumer(
@@ -64,9 +66,16 @@ async def open_change_set(context: Context, key: ChangeSetKey, on_ready: Callabl
         if applied is not None and decided != applied.sequence:
             stream = await context.requests_info.start()
             decided = decided_through(commits.state, stream.created, stream.last_sequence)
+        _check_same(stream, consumer)
     except BaseException:
         description.cancel()
         if is_open:
             await consumer.__aexit__(None, None, None)
         raise
     return OpenChangeSet(commits, consumer, Applied(stream.created, decided), stream.last_sequence)
+
+
+def _check_same(stream: StreamInfo, consumer: OrderedConsumer) -> None:
+    """Raise `TransientError` if `consumer` reads another stream, because `stream` says nothing about its requests."""
+    if consumer.created != stream.created:
+        raise TransientError(f"stream {stream.name} was replaced while a change set was loaded", code="stream_lost")

@@ -27,7 +27,8 @@ MAX_CELL = 200  # characters of a value in a table
 MAX_VALUE = 64 * 1024  # characters of one value
 MAX_REQUESTS = 100  # of a commit
 MAX_INPUTS = 100  # of a definition
-STAGES, PLANS = ("plan", "spark", "absorb"), ("", "packets", "full graph")  # of an update: what a server may say
+STAGES = ("plan", "spark", "absorb", "commit")  # of an update, in their order; a server may say no others
+PLANS = ("", "packets", "full graph")
 
 
 def time_text(time: datetime) -> str:

@@ -2,6 +2,9 @@
 
 If its disk is full, nats-server may record an ack, and fail to remove the message. NATS never delivers such a task
 again, and the change set gets no other task while the message exists.
+
+Limit: only tasks before the oldest task that a server holds are recognized, because for these the consumer's ack floor
+says that they were acked. A task behind one that is held for long is recognized once that one has been acked.
 """
 
 import structlog
@@ -13,7 +16,7 @@ from rebaser_core.streams.topology import TASKS_CONSUMER
 
 log = structlog.get_logger(__name__)
 
-MAX_REMOVED = 1000  # maximum number of tasks that are removed after one check
+MAX_REMOVED = 50  # maximum number of tasks that are removed after one check
 
 
 class AckedTasks:

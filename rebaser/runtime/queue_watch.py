@@ -2,16 +2,19 @@
 
 An ordered consumer notices a lost message by the next message or heartbeat, and a lost consumer by missing heartbeats.
 With thousands of consumers, frequent heartbeats are costly, and nearly all of them concern empty queues. So the queues
-have seldom heartbeats, and this module looks at the queues that have requests: one list of subjects for all owners.
+have rare heartbeats, and this module looks at the queues that have requests: one list of subjects for all owners.
 """
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import anyio
+import anyio.lowlevel
 import structlog
 
 from rebaser.runtime.context import Context
+from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import OrderedConsumer
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
@@ -20,7 +23,8 @@ log = structlog.get_logger(__name__)
 
 CHECK = 2.5  # seconds between two checks; a request counts as undelivered if it was stored before the last check
 MAX_SUBJECTS = 20_000  # if more queues have requests, listing them takes too long, and the heartbeats have to suffice
-MAX_READS = 64  # maximum number of queues that one check reads
+MAX_READS = 64  # maximum number of queues that one check reads; of more, it chooses at random
+TURN = 1000  # number of queues that a check looks at before other tasks run
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class QueueWatch:
             await anyio.sleep(CHECK)
             try:
                 await self.check()
+            except NotConnectedError:  # every queue gets a new consumer as soon as the connection is back
+                self._seen = {}
             except RebaserError as error:
                 self._seen = {}
                 log.warning("queue_check_failed", reason=error.message)
@@ -59,8 +65,10 @@ class QueueWatch:
         info = await self._js.stream_info(stream)
         if not 0 < info.subjects <= MAX_SUBJECTS:
             return
-        reads = 0
-        for subject in await self._js.subject_counts(stream, f"{head}*.*"):
+        suspects: list[tuple[str, ChangeSetKey]] = []
+        for number, subject in enumerate(await self._js.subject_counts(stream, f"{head}*.*"), 1):
+            if not number % TURN:
+                await anyio.lowlevel.checkpoint()
             try:
                 _, key = self._subjects.parse(subject)
             except UnprocessableError:  # the sweeper moves it to the dead letters
@@ -68,14 +76,16 @@ class QueueWatch:
             queue = self._queue_of(key)
             if queue is None or queue.pending:
                 continue
-            sighting = Sighting(queue, queue.delivered, info.last_sequence)
+            self._seen[key] = Sighting(queue, queue.delivered, info.last_sequence)
             last = before.get(key)
-            if last is not None and last.queue is queue and last.delivered == queue.delivered and reads < MAX_READS:
-                reads += 1
-                if await self._is_stuck(subject, last):
-                    queue.replace("requests were not delivered")
-                    continue  # the new consumer has until the check after the next one
-            self._seen[key] = sighting
+            if last is not None and last.queue is queue and last.delivered == queue.delivered:
+                suspects.append((subject, key))
+        if len(suspects) > MAX_READS:
+            suspects = random.sample(suspects, MAX_READS)
+        for subject, key in suspects:
+            if await self._is_stuck(subject, before[key]):
+                before[key].queue.replace("requests were not delivered")
+                del self._seen[key]  # the second check from now judges the new consumer
 
     async def _is_stuck(self, subject: str, last: Sighting) -> bool:
         """Return whether a request that was stored before the last check is still to be delivered."""

@@ -42,7 +42,7 @@ class SharedStreamInfo:
             self._running = False
             for future in [*group, *self._waiting]:  # callers only remain here if the connection is being closed
                 if not future.done():
-                    future.set_exception(ClientClosedError())
+                    _fail(future, ClientClosedError())
             self._waiting.clear()
 
     async def _answer(self, group: list[asyncio.Future[StreamInfo]]) -> None:
@@ -53,8 +53,13 @@ class SharedStreamInfo:
         except RebaserError as error:
             for future in group:
                 if not future.done():
-                    future.set_exception(error)
+                    _fail(future, error)
         else:
             for future in group:
                 if not future.done():
                     future.set_result(info)
+
+
+def _fail(future: asyncio.Future[StreamInfo], error: RebaserError) -> None:
+    future.set_exception(error)
+    future.exception()  # a caller that has failed meanwhile no longer asks, and asyncio would log that nobody did

@@ -180,8 +180,6 @@ class StreamWatch:
             name for name in snapshots if name in self._seen and snapshots[name].created != self._seen[name].created
         ]
         consumers = [] if gone else await self._missing_consumers()
-        if not gone:
-            await self._acked_tasks.check(snapshots[self._subjects.tasks_stream].first, self._tasks_acked)
         if lost := frozenset([*gone, *replaced]) - self._lost:
             self._report_lost(lost)
             self._lost |= lost
@@ -206,6 +204,8 @@ class StreamWatch:
         if self._lost:
             recreated, self._lost = self._lost, frozenset()
             listener.streams_recreated(recreated)
+        elif not consumers:
+            await self._acked_tasks.check(snapshots[self._subjects.tasks_stream].first, self._tasks_acked)
 
     async def _snapshots(self) -> dict[str, StreamSnapshot]:
         """Return the state of each stream that exists, by name."""

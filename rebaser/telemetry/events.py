@@ -14,7 +14,7 @@ EVENTS = (
     ("blob_description_unanswered", "warning"),
     ("blob_put_failed", "warning"),
     ("blob_restored", "info"),
-    ("blobs_listed_at_once", "info"),
+    ("blobs_listed_at_once", "warning"),
     ("branch_pull_broken", "error"),
     ("branch_pull_deferred", "error"),
     ("branch_pull_failed", "warning"),

@@ -69,7 +69,7 @@ class SpanMaker:
     ) -> None:
         self._tracer = tracer
         self._ratio = ratio
-        self._until = gap(ratio)  # the number of requests without a trace up to the next one that begins a trace
+        self._until = gap(ratio)  # how many requests without a trace to count; the last of them begins one
         self.slower_than = slower_than * NANOS  # not rounded, because it may be infinite
         self._updates_slower_than = updates_slower_than * NANOS
         self._chosen, self._late = PerSecond(per_second, "chosen"), PerSecond(MAX_LATE, "slow")

@@ -3,8 +3,8 @@
 Invariants: a description is replaced only if it is still the newest description of the blob, so a blob that is stored
 again meanwhile is kept. Chunks are removed only after the description that refers to them has been replaced.
 
-Garbage collection is background work, so it must not slow down other clients of NATS: this class
-reads descriptions in small batches with rests in between, and moves or erases one blob at a time.
+Garbage collection is background work, so it must not slow down other clients of NATS: this class reads descriptions in
+small batches with rests in between, and moves or erases one blob at a time.
 """
 
 import base64
@@ -29,7 +29,8 @@ log = get_logger(__name__)
 
 SILENCE = 1.0  # seconds without a description, after which the reader asks NATS whether there are more
 CHUNK = 512  # number of descriptions that are read before other tasks run
-REST = 15.0  # seconds of rest for each second in which the descriptions are read
+REST = 15.0  # seconds of rest for each second of processor time that reading takes
+BITS_PER_SECOND = 16_000_000  # at which NATS sends descriptions to a client without the right to pull
 
 
 class JetStreamTrash(JetStreamBlobs):
@@ -51,7 +52,7 @@ class JetStreamTrash(JetStreamBlobs):
         except (NotAllowed, NoRespondersError) as error:
             if listed:
                 raise
-            log.info("blobs_listed_at_once", reason=error.message)
+            log.warning("blobs_listed_at_once", reason=error.message)
             async for message in self._all_at_once(descriptions):
                 if (blob := _stored_blob(message)) is not None:
                     yield blob
@@ -59,7 +60,10 @@ class JetStreamTrash(JetStreamBlobs):
     async def _all_at_once(self, descriptions: str) -> AsyncIterator[Message]:
         """Yield the messages that match `descriptions`, for a client that has no right to pull."""
         last, read = (await self._js.stream_info(self._stream)).last_sequence, 0
-        async with OrderedConsumer(self._js, self._stream, descriptions, start="last_per_subject") as consumer:
+        config = {"rate_limit_bps": BITS_PER_SECOND}
+        async with OrderedConsumer(
+            self._js, self._stream, descriptions, start="last_per_subject", config=config
+        ) as consumer:
             while read < last:
                 with anyio.move_on_after(SILENCE):
                     await consumer.wait()

@@ -96,6 +96,8 @@ class _TemporaryConsumer:
         """Return the next messages; none if all of them were delivered. Raise `TransientError` if some were lost."""
         count = min(self._pending, BATCH)
         if not count:
+            if not self._delivered:
+                raise TransientError("a new consumer has no messages, although there are some")
             return []
         request = json.dumps({"batch": count, "expires": int(EXPIRES * NANOS)}).encode()
         await self._connection.publish(self._api, request, reply=self._inbox)

@@ -2,8 +2,10 @@
 
 from collections.abc import AsyncIterator
 
+import anyio
 import pytest
 
+from rebaser.runtime import queue_watch
 from rebaser.runtime.queue_watch import QueueWatch
 from rebaser.settings import Settings
 from rebaser_client import RebaserClient, Set
@@ -74,3 +76,26 @@ async def test_queues_without_an_owner_and_foreign_subjects_are_left_alone(
     for _ in range(3):
         await watch.check()
     assert not events.named("ordered_reset")
+
+
+async def test_of_too_many_suspects_each_is_read_at_some_time(
+    js: JetStream, subjects: Subjects, client: RebaserClient, queue: OrderedConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of the three queues has a request that was taken and not deleted, so each is a suspect at each check."""
+    keys = [ChangeSetKey("ws", name) for name in ("a", "b", "cs")]
+    monkeypatch.setattr(queue_watch, "MAX_READS", 1)
+    read: set[str] = set()
+    for key in keys:
+        await client.enqueue_updates(key.workspace, key.change_set, [Set("a", 1)])
+    await queue.wait()
+    queue.take(1)
+    watch = QueueWatch(context_of(js, subjects, Settings()), dict.fromkeys(keys, queue).get)
+
+    async def is_stuck(subject: str, _: object) -> bool:
+        read.add(subject)
+        return False
+
+    monkeypatch.setattr(watch, "_is_stuck", is_stuck)
+    with anyio.fail_after(60):
+        while len(read) < len(keys):
+            await watch.check()

@@ -1,6 +1,7 @@
 """Owners that load at the same time share a call; the answer that an owner gets is not older than its call."""
 
 import asyncio
+import gc
 from typing import Any, cast
 
 import anyio
@@ -73,3 +74,19 @@ async def test_a_call_that_fails_fails_for_all_who_share_it_and_for_nobody_later
                 group.start_soon(ask, info, found)
         assert found == ["call 1 failed"] * 3
         assert cast("object", await info.start()) == 2
+
+
+async def test_nobody_is_told_of_a_failure_that_its_caller_no_longer_asks_for() -> None:
+    loop, told = asyncio.get_running_loop(), list[object]()
+    loop.set_exception_handler(lambda _, context: told.append(context))
+    stream = Stream(1)
+    stream.go.set()
+    future = SharedStreamInfo(cast("Any", stream), "requests").start()
+    with anyio.fail_after(30):
+        while not future.done():
+            await anyio.lowlevel.checkpoint()
+    del future
+    gc.collect()
+    await anyio.lowlevel.checkpoint()
+    loop.set_exception_handler(None)
+    assert not told

@@ -330,14 +330,14 @@ class CommitLog:
             self._check_abandoned()
             self._check_fresh(encoded, may_have_landed=may_have_landed)
             try:
-                ack = self._js.publish(
+                publishing = self._js.publish(
                     self._subject,
                     encoded.payload,
                     encoded.headers,
                     expected_last_subject_sequence=self.state.last,
                     timeout=APPEND_TIMEOUT,
                 )
-                return (await ack).sequence
+                return (await publishing).sequence
             except ApiError as error:
                 if error.err_code == WRONG_LAST_SEQUENCE:
                     return await self._find_landed(commit_id)

@@ -4,6 +4,7 @@ Invariant: no patch is built unless all commits of the range are in the log, and
 that it replaced.
 """
 
+from rebaser.change_set.readers.offer_reader import birth_of
 from rebaser.runtime.context import Context
 from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import OrderedConsumer
@@ -12,7 +13,6 @@ from rebaser_core.branches.merge import NetEffect, PatchEntry
 from rebaser_core.commit import Commit, Kind, Outcome, Reverts
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import read_branch
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Remove, Update
 
@@ -56,9 +56,7 @@ async def _read_target_patch(
     target = ChangeSetKey.of(key.workspace, of)
     found = await context.reader.newest_commit(target, branch.base)
     if found is not None:
-        message, commit = found
-        summary = read_branch(message.headers)
-        born = commit.sequence if commit.kind is Kind.CREATE else 0 if summary is None else summary.birth
+        born = birth_of(*found)
         if reverts.first <= born:
             raise UnprocessableError(
                 f"commit {born} created {of}: only newer commits of {of} can be reverted", code="before_creation"

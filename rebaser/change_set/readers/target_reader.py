@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 
 from rebaser.change_set.log.commit_log import CommitLog
+from rebaser.change_set.readers.offer_reader import birth_of
 from rebaser.runtime.context import Context
 from rebaser_client.backoff import Backoff
 from rebaser_client.cooperative import cooperate
@@ -24,7 +25,7 @@ from rebaser_client.log.reader import COMMIT_OVERHEAD, LOAD_ATTEMPTS, RELOAD_MIN
 from rebaser_core import thresholds
 from rebaser_core.branches.branch import Branch, Rebase
 from rebaser_core.branches.merge import Definition, definition_of
-from rebaser_core.commit import BranchStatus, Commit, Kind, Source
+from rebaser_core.commit import BranchStatus, Commit, Source
 from rebaser_core.decisions.replay import TargetCommits, Theirs, check_moves, refuse_rebase
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
@@ -85,7 +86,7 @@ class _Target:
         if summary is not None and summary.status is BranchStatus.DELETED:
             raise UnprocessableError(f"the target {target.change_set} is deleted: restore it first", code="deleted")
         if summary is not None and rebase.onto is None:
-            check_moves(branch, newest.sequence if newest.kind is Kind.CREATE else summary.birth, source)
+            check_moves(branch, birth_of(message, newest), source)
         if rebase.onto is not None:
             return Theirs(source, branch.base, await self._by_state(newest))
         if newest.sequence <= branch.base:

@@ -15,7 +15,7 @@ from rebaser.console.access.hiding import told, told_start
 from rebaser.console.api.values import base_path
 from rebaser.console.live.hub import Seen
 from rebaser.console.resources import Answer, Console, Given, Resource
-from rebaser.console.shapes import activity_object, cut, time_text
+from rebaser.console.shapes import STAGES, activity_object, cut, time_text
 from rebaser_client import LogEntry
 from rebaser_client.admin.explanations import Explanation
 from rebaser_client.admin.fleet import ActiveChangeSet
@@ -27,7 +27,6 @@ EXPLAINED = 8  # change sets of a page whose reasons are looked up; each takes a
 UPDATES = 20  # the newest updates of one change set
 SCANNED = 500  # commits that are read to find them
 SCAN = 3.0  # seconds that this may take
-STAGES = ("plan", "spark", "absorb", "commit")
 STATES = {"dvu_put_off": "put off", "dvu_waiting": "failing", "dvu_running": "updating"}  # by the code of the reason
 
 

@@ -136,6 +136,11 @@ class OrderedConsumer:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     @property
+    def created(self) -> str:
+        """The creation time of the stream that is read (`StreamInfo.created`)."""
+        return self._created
+
+    @property
     def pending(self) -> int:
         """The number of messages in the queue."""
         return len(self._queue.messages)
