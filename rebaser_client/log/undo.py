@@ -54,13 +54,14 @@ class _Reverted:
 async def find_undo(entries: Entries, author: str) -> UndoStep | None:
     """Return the newest request of `author` that made edits, and is neither a revert nor reverted.
 
-    `entries` is the log, newest first. Return None if there is no such request among the newest `MAX_SCANNED` commits.
+    `entries` is the log, newest first. Return None if there is no such request among the newest `MAX_SCANNED` commits,
+    or since the change set was created: older commits are those of an earlier change set of this name.
     """
     reverted, scanned = _Reverted(), 0
     async with aclosing(entries):
         async for entry in entries:
             scanned += 1
-            if scanned > MAX_SCANNED:
+            if scanned > MAX_SCANNED or entry.kind is Kind.CREATE:
                 break
             if entry.reverts is None:
                 if (step := _newest_edit(entry, author, reverted)) is not None:
@@ -81,7 +82,9 @@ async def find_redo(
     async with aclosing(entries):
         async for entry in entries:
             scanned += 1
-            if scanned > MAX_SCANNED or _newest_edit(entry, author, reverted) is not None:
+            if scanned > MAX_SCANNED or entry.kind is Kind.CREATE:
+                break
+            if _newest_edit(entry, author, reverted) is not None:
                 break
             if entry.reverts is None:
                 continue

@@ -165,6 +165,18 @@ async def test_reverts_of_ranges_count(client: RebaserClient) -> None:
     assert step.entry.sequence == commits[2]
 
 
+async def test_what_was_done_to_an_earlier_change_set_of_the_name_does_not_count(client: RebaserClient) -> None:
+    await client.enqueue_updates_with_reply("ws", "main", [Set("a", 1)], author="bob")
+    await client.create_branch("ws", "fix")
+    await client.enqueue_updates_with_reply("ws", "fix", [Set("a", 2)], author="ann")
+    await client.enqueue_updates_with_reply("ws", "fix", [Set("a", 3)], author="ann")
+    await client.undo("ws", "fix", author="ann")
+    await client.delete_change_set("ws", "fix")
+    await client.create_branch("ws", "fix")
+    assert await client.undoable("ws", "fix", author="ann") is None
+    assert await client.redoable("ws", "fix", author="ann") is None
+
+
 async def test_the_search_is_bounded(client: RebaserClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(undo, "MAX_SCANNED", 2)
     await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)], author="ann")
