@@ -311,14 +311,10 @@ class _PendingState:
         are considered."""
         state, action = self._state, request.action
         if self._status is BranchStatus.DELETED:
-            return refuse_deleted(request)
+            return refuse_deleted(request) or self._refuse_moved(request)
         if isinstance(action, Marking):
-            if request.expect_at is not None and state.last > request.expect_at:
-                return UnprocessableError(
-                    f"commit {state.last} is newer than the expected commit {request.expect_at}: read the change set "
-                    "again first",
-                    code="moved",
-                )
+            if moved := self._refuse_moved(request):
+                return moved
             if not state.edited:
                 return UnprocessableError("this change set does not exist: create it first", code="no_such_change_set")
             if state.protected and action.deletes:
@@ -337,6 +333,16 @@ class _PendingState:
         if isinstance(action, Apply) and request.offer is not None:
             return check_target(state, action, request.offer, request.expect_at)
         return None
+
+    def _refuse_moved(self, request: QueuedRequest) -> UnprocessableError | None:
+        """Return the reason to refuse a mark that expects that the log has no newer commit, or None."""
+        expected, last = request.expect_at, self._state.last
+        if not isinstance(request.action, Marking) or expected is None or last <= expected:
+            return None
+        return UnprocessableError(
+            f"commit {last} is newer than the expected commit {expected}: read the change set again first",
+            code="moved",
+        )
 
     def derives(self, asked: Recompute, updates: Sequence[Update]) -> bool:
         """Return whether the recompute `asked` will concern at least one derived value once `updates` are applied."""

@@ -18,7 +18,7 @@ from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import ApiError, JetStream
 from rebaser_client.log.reader import StateLoader
-from rebaser_core.commit import BranchStatus, Kind
+from rebaser_core.commit import BranchStatus, Kind, Marking
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import TopologyOptions
@@ -128,6 +128,39 @@ async def test_a_new_change_set_takes_the_name_of_a_deleted_one(
         info = await client.branch("ws", "fix")
         assert info is not None
         assert (info.origin_sequence, info.status) == (made.origin_sequence, "open")
+
+
+async def test_what_is_deleted_is_brought_back_only_if_nothing_came_after_what_its_author_has_seen(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine):
+        last = await edit(client, "main", Set("a", 1))
+        deleted = commit_of(await client.delete_change_set("ws", "main"))
+        back = Marking(status=BranchStatus.OPEN)
+        with pytest.raises(RequestRejected) as caught:
+            await client.enqueue_updates_with_reply("ws", "main", (), action=back, expect_at=last)
+        assert caught.value.code == "moved"
+        assert await stands(client, "main") == {}
+        newest = await client.branch("ws", "main")
+        assert newest is not None
+        assert newest.sequence > deleted
+        await client.enqueue_updates_with_reply("ws", "main", (), action=back, expect_at=newest.sequence)
+        assert await stands(client, "main") == {"a": 1}
+
+
+async def test_no_change_set_becomes_its_own_target(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    """A branch survives its target, whose name is free then."""
+    async with serving(js, subjects, engine):
+        await edit(client, "main", Set("a", 1))
+        await client.create_branch("ws", "fix", follow="manual")
+        await client.delete_change_set("ws", "main")
+        with pytest.raises(RequestRejected, match="cannot be its own target") as caught:
+            await client.create_branch("ws", "main", "fix", target="main", follow="manual")
+        assert caught.value.code == "self"
+        await client.create_branch("ws", "main", "fix", follow="manual")
+        assert await stands(client, "main") == {"a": 1}
 
 
 @pytest.mark.usefixtures("no_ack_wait")

@@ -57,6 +57,8 @@ async def read_fork(
     """
     if create.parent == key.change_set:
         raise UnprocessableError("a change set cannot be created from itself: use another name", code="self")
+    if create.target == key.change_set:  # the name is that of a deleted change set, which was the target of the parent
+        raise UnprocessableError("a change set cannot be its own target: its target can be the parent", code="self")
     _check_new(key, state, stored_ms - int(context.settings.retry_window * 1000))
     if create.parent is None:
         return Fork(BranchSummary("", 0, _status(create), 0, 0, "", 0))

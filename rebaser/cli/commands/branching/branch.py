@@ -145,6 +145,6 @@ def _refused(error: "RequestRejected", key: "ChangeSetKey", parent: str) -> Comm
         "no_such_change_set": f"name another parent with --from; `rebaser list {key.workspace}` shows all change sets",
         "purged": f"`rebaser status {key.workspace} {parent.partition('@')[0]}` shows how far back its history reaches",
         "not_its_target": "leave out --target, or name the target of the parent, which `rebaser branches` shows",
-        "self": "name the parent with --from",
+        "self": "name another parent with --from, or leave out --target",
     }
     return refusal(f"{key.workspace}/{key.change_set} was not created", error, key, advice)
