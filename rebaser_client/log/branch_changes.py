@@ -39,21 +39,21 @@ class UnknownEdit(GapError):  # noqa: N818 - named after a state of the log
 
 
 async def read_changes(
-    commits: CommitReader, key: ChangeSetKey, sequence: int, *, max_bytes: int = NO_LIMIT, max_changes: int = NO_LIMIT
+    commits: CommitReader, key: ChangeSetKey, sequence: int, *, max_bytes: int = NO_LIMIT
 ) -> Changes:
     """Return the values edited in the branch `key` as of its commit `sequence`, and their conflicts with the target.
 
     Some of these values may have been edited back to their definition at the base.
 
     Raise `GapError` if a commit no longer exists, and its subclass `UnknownEdit` if all commits exist, but lack
-    information. Raise `UnprocessableError` with code `too_large` if there are more than `max_changes` values, or if
-    more than `max_bytes` bytes of blobs would have to be read. Raise `TransientError` if a blob cannot be read.
+    information. Raise `UnprocessableError` with code `too_large` if more than `max_bytes` bytes of blobs would have to
+    be read. Raise `TransientError` if a blob cannot be read.
     """
     commit = await commits.commit_at(key, sequence)
     if commit is None:
         raise GapError
     begin = commit.created_by
-    fold = _Fold(commits, max_bytes, max_changes)
+    fold = _Fold(commits, max_bytes)
     if begin:
         created = await commits.commit_at(key, begin)
         if created is None or created.sequence != begin:
@@ -91,17 +91,18 @@ async def _inherit(commits: CommitReader, fold: "_Fold", created: Commit) -> Non
 class _Fold:
     """Accumulates the changes of a branch, commit by commit."""
 
-    def __init__(self, commits: CommitReader, max_bytes: int, max_changes: int) -> None:
+    def __init__(self, commits: CommitReader, max_bytes: int) -> None:
         self._commits = commits
         self._room = max_bytes
-        self._max_changes = max_changes
         self.changes: Changes = {}
 
     def take(self, *blobs: BlobRef | None) -> None:
         """Add the sizes of `blobs`, which are read next, to the total. Raise `UnprocessableError` if it exceeds the
         limit."""
         self._room -= sum(blob.size for blob in blobs if blob is not None)
-        self._check()
+        if self._room < 0:
+            text = "the changes of the branch are in blobs that are too large to be read for one request"
+            raise UnprocessableError(text, code="too_large")
 
     async def start(self, commit: Commit) -> None:
         """Begin with the changes as of the checkpoint that `commit` refers to."""
@@ -117,7 +118,6 @@ class _Fold:
                 f"the list of the branch's changes that commit {commit.sequence} refers to is damaged: {error.message}"
             )
             raise TransientError(text, code=DAMAGED) from error
-        self._check()
 
     async def add(self, commit: Commit) -> None:
         await cooperate()
@@ -130,7 +130,6 @@ class _Fold:
             await self._add_replay(commit)
         elif commit.has_edits:
             await self._add_edits(commit)
-        self._check()
 
     async def _add_edits(self, commit: Commit) -> None:
         self.take(commit.delta_blob, commit.before_blob)
@@ -165,11 +164,3 @@ class _Fold:
                 if known is None:
                     raise UnknownEdit
                 self.changes[update.id] = Changed(definition_of(update), known.here, left.get(update.id))
-
-    def _check(self) -> None:
-        if self._room < 0 or len(self.changes) > self._max_changes:
-            raise UnprocessableError(
-                f"the branch has more than {self._max_changes:,} changes, or its changes are in blobs that are too "
-                "large to be read for one request",
-                code="too_large",
-            )

@@ -17,7 +17,6 @@ from rebaser_core.branches.branch import Apply
 from rebaser_core.commit import Kind, Source
 from rebaser_core.errors import FencedError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
-from rebaser_core.limits import Limits
 from rebaser_core.messages import read_blobs
 from rebaser_core.response import Sides
 from rebaser_core.streams.subjects import Subjects
@@ -288,19 +287,6 @@ async def test_a_large_branch_is_applied_while_the_loop_gets_its_turns(
             group.cancel_scope.cancel()
         assert turns > 200, f"the loop had {turns} turns in {used:.1f} s"
     assert len(await stands(client, "main")) == slices * step + 1
-
-
-async def test_more_changes_than_a_request_may_have_are_refused(
-    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
-) -> None:
-    async with serving(js, subjects, engine, limits=Limits(max_updates=3)):
-        await edit(client, "main", Set("a", 1))
-        await client.create_branch("ws", "fix", follow="manual")
-        await edit(client, "fix", Set("b", 1), Set("c", 1), Set("d", 1))
-        await client.create_branch("ws", "huge", "fix", target="main", follow="manual")
-        await edit(client, "huge", Set("e", 1))
-        assert await refused(client, "huge") == "too_large"
-        await client.apply("ws", "fix")
 
 
 @pytest.mark.parametrize("named", [True, False])

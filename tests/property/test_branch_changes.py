@@ -136,18 +136,6 @@ async def test_changes_read_from_commits_are_those_of_the_state(seed: int, monke
             assert commit.checkpoint is not None, "without a checkpoint, commits suffice"
             continue
         assert {id_: one for id_, one in found.items() if not one.is_level or one.contested} == expected
-        some = await read_changes(log, KEY, commit.sequence, max_changes=len(IDS))  # type: ignore[arg-type]
-        assert some == found
-
-
-async def test_as_many_changes_as_are_allowed_are_read_and_no_more() -> None:
-    log = Log(random.Random(1))
-    some = [Set(id_, 5) for id_ in IDS]
-    log.append(Commit("c", BIRTH, Kind.REBASE, 0, "o", None, None, delta=tuple(some), before=(), begin=BIRTH), 11)
-    assert len(await read_changes(log, KEY, 11, max_changes=len(IDS))) == len(IDS)  # type: ignore[arg-type]
-    with pytest.raises(UnprocessableError) as refused:
-        await read_changes(log, KEY, 11, max_changes=len(IDS) - 1)  # type: ignore[arg-type]
-    assert refused.value.code == "too_large"
 
 
 @pytest.mark.parametrize("of", ["delta_blob", "before_blob"])

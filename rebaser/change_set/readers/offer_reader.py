@@ -43,7 +43,7 @@ async def read_offer(context: Context, key: ChangeSetKey, apply: Apply) -> Offer
 
 async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply: Apply) -> Offer | None:
     """Return the offer of `branch` to `key`; None if a needed commit is no longer in the log."""
-    reader, limits = context.reader, context.settings.limits
+    reader = context.reader
     newest = await reader.newest_commit(branch)
     named = newest if apply.at is None else await reader.newest_commit(branch, apply.at)
     if newest is None or named is None:
@@ -70,9 +70,7 @@ async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply
             code="stale",
         )
     try:
-        changes = await read_changes(
-            reader, branch, commit.sequence, max_bytes=MAX_BYTES, max_changes=limits.max_updates
-        )
+        changes = await read_changes(reader, branch, commit.sequence, max_bytes=MAX_BYTES)
     except UnknownEdit:
         try:
             return Offer(source, summary.base, await _patch_of_state(context, branch, commit.sequence))
@@ -80,7 +78,7 @@ async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply
             return None
     except (GapError, PositionPurged):
         return None
-    return Offer(source, summary.base, await _patch(changes))
+    return Offer(source, summary.base, await _patch(context, changes))
 
 
 def birth_of(message: StoredMessage, commit: Commit) -> int:
@@ -94,21 +92,27 @@ async def _patch_of_state(context: Context, branch: ChangeSetKey, sequence: int)
     longer than reading commits."""
     state = (await context.reader.load(branch, sequence)).state
     assert state.branch is not None  # noqa: S101 - only a branch has an offer
-    changes = state.branch.changes
-    if len(changes) > (most := context.settings.limits.max_updates):
-        raise UnprocessableError(f"the branch has more than {most:,} changes", code="too_large")
     patch: list[PatchEntry] = []
-    entries = list(changes.items())
+    entries = list(state.branch.changes.items())
     for start in range(0, len(entries), STEP):
         await cooperate()
         patch += differing(entries[start : start + STEP], state.cells.edit_of)
+        _check_size(context, patch)
     return tuple(patch)
 
 
-async def _patch(changes: Changes) -> tuple[PatchEntry, ...]:
+async def _patch(context: Context, changes: Changes) -> tuple[PatchEntry, ...]:
     patch: list[PatchEntry] = []
     entries = list(changes.items())
     for start in range(0, len(entries), STEP):
         await cooperate()
         patch += [PatchEntry(id_, one.base, one.here) for id_, one in entries[start : start + STEP] if not one.is_level]
+        _check_size(context, patch)
     return tuple(patch)
+
+
+def _check_size(context: Context, patch: list[PatchEntry]) -> None:
+    """Raise `UnprocessableError` if a request may not have so many changes. Values that were edited back to their
+    definition at the base do not count."""
+    if len(patch) > (most := context.settings.limits.max_updates):
+        raise UnprocessableError(f"the branch has more than {most:,} changes", code="too_large")
