@@ -4,9 +4,11 @@ import pytest
 
 from rebaser_client import RebaserClient, RequestRejected, Set
 from rebaser_client.jetstream import JetStream
+from rebaser_core.encoding.envelope import MESSAGE_VERSION
 from rebaser_core.streams.subjects import Subjects
 from tests.support.history import commit_of
 from tests.support.owners import Engine, serving
+from tests.support.rebases import info
 from tests.support.workspace import edit, refusal, stands
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
@@ -90,3 +92,18 @@ async def test_without_history_nothing_is_applied_or_protected(
         assert await refusal(client.apply("ws", "fix")) == "unsupported"
         with pytest.raises(RequestRejected, match="this server keeps none"):
             await client.protect("ws", "main")
+
+
+async def test_without_history_a_change_set_remains_protected_and_overviews_say_so(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine
+) -> None:
+    async with serving(js, subjects, engine):
+        await edit(client, "main", Set("a", 1))
+        await client.protect("ws", "main")
+    async with serving(js, subjects, engine, history_for=0):
+        assert await refusal(edit(client, "main", Set("a", 2))) == "protected"
+        seen = await info(client, "main")
+        assert seen.protected
+    message = await js.get(subjects.commits_stream, seen.sequence)
+    assert message is not None
+    assert int(message.headers[MESSAGE_VERSION]) < 3, "servers of the previous release can read it"

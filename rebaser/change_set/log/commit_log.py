@@ -155,7 +155,7 @@ class CommitLog:
         """
         state = state or self.state
         checkpoint = fields.pop("checkpoint", state.checkpoint)
-        about = about_branch(state, kind, checkpoint, fields) if self.history else None
+        about = about_branch(state, kind, checkpoint, fields)
         id_, at_ms, owner, forget_before_ms = self.stamp(stored_ms)
         return Commit(
             id=id_,
