@@ -257,9 +257,9 @@ class Ledger:
                     world.apply(name, action.source, self._in_model(at), strict=action.strict, keep=action.keep)
                 case Rebase():
                     read, onto = commit.source, action.onto is not None
-                    upto = action.upto if read is None or onto or action.upto is not None else read.sequence
+                    upto = action.upto if read is None or action.upto is not None else read.sequence
                     until = self._in_model(upto)
-                    if until is not None and name in world.books:
+                    if until is not None and not onto and name in world.books:
                         # The branch already has the edits up to its base, and may settle conflicts even if `upto` is
                         # before the base.
                         until = max(until, world.books[name][-1].base)

@@ -95,7 +95,7 @@ def _binary(sign: str, left: Meaning, right: Meaning) -> Meaning:
 
 def calculate(sign: str, left: Any, right: Any) -> Any:
     """Apply one operator: integers are exact, and with a double, the other operand becomes a double, too."""
-    if sign == "+" and isinstance(left, str) and isinstance(right, str):
+    if sign == "+" and type(left) is type(right) and type(left) in (str, list):
         return left + right
     if not is_number(left) or not is_number(right):
         raise Failed

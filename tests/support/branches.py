@@ -105,7 +105,8 @@ class World:
         onto: bool = False,
         anyway: bool = False,
     ) -> Commit:
-        """Replay the target's commits. `onto` moves the branch to the target of its target, which must be closed.
+        """Replay the target's commits up to `upto`. `onto` moves the branch to the target of its target, which must be
+        closed; `upto` is then a position of the new target.
 
         With `anyway`, replay even if the target has no new commit: in the product, it may have a commit that only
         refused requests.
@@ -114,12 +115,12 @@ class World:
         self._must_be_open(book)
         if book.target is None or book.protected:
             raise RefusedError("no_target" if book.target is None else "protected")
-        target, source = book.target, self.book(book.target, upto)
+        target, source = book.target, self.book(book.target, None if onto else upto)
         if onto:
             if source.status == "open" or source.target in (None, name):
                 raise RefusedError("target_is_open")
             target = str(source.target)
-            source = self.book(target)
+            source = self.book(target, upto)
         elif self.holds("a name made anew is another set") and source.birth > book.base:
             raise RefusedError("moved")
         if source.status == "deleted":
