@@ -40,7 +40,8 @@ REFUSED = {
     "purged": "The commits that a revert names, the position to create from or to apply, or the deleted state can no"
     " longer be read.",
     "request_id_reused": "A request with the same id but different content was decided before.",
-    "self": "A change set cannot be created from itself, be its own target, be applied to itself, or be rebased onto itself.",
+    "self": "A change set cannot be created from itself, be its own target, be applied to itself, or be rebased onto"
+    " itself.",
     "stale": "Derived values of the branch to apply are not up to date. Wait until they are.",
     "target_is_open": "A branch can be rebased onto the target of its target only if its target is closed.",
     "too_large": "The changes of a branch, or the commits to revert, are too many for one request.",
