@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from rebaser_core.errors import RebaserError
+from rebaser_core.shell import command
 
 if TYPE_CHECKING:
     from rebaser_client import RequestRejected
@@ -35,16 +36,26 @@ EXTRAS = {
     "pyspark": "spark",
 }
 
-# Advice for a rejected request, by error code. `{workspace}` and `{name}` stand for the change set of the request.
+# Advice for a rejected request, by error code: a command, its options, and what it does.
 _ADVICE = {
-    "closed": "`rebaser reopen {workspace} {name}` opens it again",
-    "deleted": "`rebaser branches {workspace} --all` lists deleted change sets",
-    "no_such_change_set": "`rebaser list {workspace}` shows all change sets",
-    "not_its_target": "`rebaser branches {workspace}` shows the target of each branch",
-    "protected": "`rebaser protect {workspace} {name} --off` ends the protection",
-    "purged": "`rebaser status {workspace} {name}` shows how far back its history reaches",
-    "unsupported": "set REBASER_HISTORY_FOR on the servers",
+    "closed": ("reopen", (), "opens it again"),
+    "deleted": ("branches", ("--all",), "lists deleted change sets"),
+    "no_such_change_set": ("list", (), "shows all change sets"),
+    "not_its_target": ("branches", (), "shows the target of each branch"),
+    "protected": ("protect", ("--off",), "ends the protection"),
+    "purged": ("status", (), "shows how far back its history reaches"),
 }
+_OF_WORKSPACE = {"branches", "list"}  # commands about the workspace of a request; the others are about its change set
+
+
+def _advice(code: str, workspace: str, name: str) -> str:
+    if code == "unsupported":
+        return "set REBASER_HISTORY_FOR on the servers"
+    if code not in _ADVICE:
+        return ""
+    verb, options, purpose = _ADVICE[code]
+    names = (workspace,) if verb in _OF_WORKSPACE else (workspace, name)
+    return f"`{command(verb, *names, options=options)}` {purpose}"
 
 
 class CommandFailed(Exception):  # noqa: N818 - `raise CommandFailed` reads like a sentence
@@ -59,19 +70,18 @@ def refusal(outcome: str, error: "RequestRejected", key: "ChangeSetKey", advice:
     """Return an error that says why a request was rejected, and what to do.
 
     `outcome` says what did not happen, for instance "nothing was rebased". `key` is the change set that rejected the
-    request, or to which the request relates. `advice` maps error codes to advice, and overrides `_ADVICE`.
+    request, or to which the request relates. `advice` maps error codes to advice, and overrides the usual one.
     """
     workspace, name = key.workspace, key.change_set
-    what = advice.get(error.code) or _ADVICE.get(error.code, "").format(workspace=workspace, name=name)
+    what = advice.get(error.code) or _advice(error.code, workspace, name)
     return CommandFailed(f"{outcome}: {error.reason}" + (f"; {what}" if what else ""))
 
 
 def with_advice(line: str, error: RebaserError) -> str:
     """Return `line`, the message of `error`. If `error` is a rejected request, append advice on what to do."""
     response = getattr(error, "response", None)
-    if response is None or error.code not in _ADVICE:
-        return line
-    return f"{line}; " + _ADVICE[error.code].format(workspace=response.workspace_id, name=response.change_set_id)
+    what = "" if response is None else _advice(error.code, response.workspace_id, response.change_set_id)
+    return f"{line}; {what}" if what else line
 
 
 def usage_error(message: str, option: str | None = None) -> typer.BadParameter:

@@ -17,7 +17,7 @@ from rebaser_client.admin.servers import ServerInfo, UpdateInfo
 from rebaser_client.admin.stream_usage import StreamStatus
 from rebaser_client.log.branches import BranchInfo
 from rebaser_client.log.changes import Blame, Change, LogEntry
-from rebaser_core.commit import Authorship, Decision
+from rebaser_core.commit import Authorship, Decision, Outcome
 from rebaser_core.encoding.envelope import JSON, dumps
 from rebaser_core.updates import Derive, Match, Remove, Set, Update
 from rebaser_core.values import Fault, State, Value
@@ -277,10 +277,11 @@ def request_object(decision: Decision, author: Authorship) -> dict[str, Any]:
 
 
 def entry_object(entry: LogEntry) -> dict[str, Any]:
-    """Return a commit as a row of the log."""
+    """Return a commit as a row of the log, with three of its requests: first those that changed something."""
     commit = entry.commit
     origin = commit.origin or commit.source
     marking = commit.marking
+    first = sorted(entry.requests, key=lambda one: one[0].outcome is not Outcome.SUCCESS)[:3]
     return {
         "position": entry.sequence,
         "time": time_text(entry.time),
@@ -292,7 +293,7 @@ def entry_object(entry: LogEntry) -> dict[str, Any]:
         "reverts": None if entry.reverts is None else {"first": entry.reverts.first, "last": entry.reverts.last},
         "mark": None if marking is None else _mark(marking),
         "requestCount": len(entry.requests),
-        "requests": [request_object(*request) for request in entry.requests[:3]],
+        "requests": [request_object(*request) for request in first],
     }
 
 

@@ -213,7 +213,7 @@ class LogHistory:
         entry = LogEntry.of(commit)
         if commit.kind is Kind.DVU:
             return ShownCommit(entry, (), tuple(commit.delta))  # type: ignore[arg-type] # a DVU's delta has results
-        return ShownCommit(entry, tuple(_by_request(entry)), ())
+        return ShownCommit(entry, tuple(by_request(entry)), ())
 
     async def blame(self, key: ChangeSetKey, ids: Iterable[str], at: At | None = None) -> dict[str, Blame]:
         """Return who last defined each of `ids` that exists at the position `at`, by id."""
@@ -345,7 +345,8 @@ def _last(delta: Sequence[Update]) -> Mapping[str, Definition | None]:
     return {update.id: None if isinstance(update, Remove) else update for update in delta}
 
 
-def _by_request(entry: LogEntry) -> Iterator[ShownRequest]:
+def by_request(entry: LogEntry) -> Iterator[ShownRequest]:
+    """Yield each request of a commit with edits, with its changes. The delta of the commit has to be loaded."""
     commit = entry.commit
     known = commit.before is not None
     standing: dict[str, Any] = {update.id: update for update in commit.before or ()}

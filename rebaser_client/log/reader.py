@@ -26,6 +26,7 @@ from rebaser_core.commit import CheckpointRef, Commit, Delta, Kind
 from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import decode_changes, decode_delta, read_row
+from rebaser_core.shell import command
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState
 from rebaser_core.state.selected import fold_selected, select_delta
 from rebaser_core.state.value_columns import ValueColumns
@@ -81,7 +82,7 @@ class StateLoader(CommitReader):
         version, `PositionPurged` if a part of the log that the state needs was purged, and `UnprocessableError` with
         code `no_such_position` for a sequence that the stream has not reached.
         """
-        advice = f"see `rebaser doctor {key.workspace} {key.change_set}`"
+        advice = f"see `{command('doctor', key.workspace, key.change_set)}`"
         backoff = Backoff(RELOAD_MIN)
         problem: BrokenChain | None = None
         while backoff.attempt < LOAD_ATTEMPTS:

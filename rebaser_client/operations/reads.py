@@ -35,6 +35,7 @@ from rebaser_core.explain.values import explain_value
 from rebaser_core.ids import ChangeSetKey, RequestId, check_token
 from rebaser_core.limits import Limits
 from rebaser_core.messages import DvuProgress, decode
+from rebaser_core.shell import command
 from rebaser_core.state.selection import Item, select_items, select_values
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.values import Value
@@ -298,7 +299,7 @@ class ReadOperations:
         except TimeoutError:
             raise TimeoutError(
                 f"after {timeout:g} s, the derived values of {key.workspace}/{key.change_set} are not up to date as of "
-                f"commit {commit}; `rebaser status {key.workspace}` shows whether a server is computing them"
+                f"commit {commit}; `{command('status', key.workspace)}` shows whether a server is computing them"
             ) from None
 
     async def entries(

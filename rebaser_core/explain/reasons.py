@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from rebaser_core.explain import surroundings
 from rebaser_core.explain.facts import ChangeSetFacts, OwnerFacts, ServerFacts
 from rebaser_core.explain.reason import WaitReason, age, times
+from rebaser_core.shell import command
 
 STUCK = 10.0  # seconds after which an owner that decides no requests is reported as stuck
 LONG_UPDATE = 60.0  # seconds after which a running update is reported as possibly hanging
@@ -40,12 +41,12 @@ def _nats(facts: ChangeSetFacts) -> Iterator[WaitReason]:
 
 
 def _log_readable(facts: ChangeSetFacts) -> Iterator[WaitReason]:
-    log, where = facts.log, f"{facts.workspace} {facts.change_set}"
+    log, doctor = facts.log, command("doctor", facts.workspace, facts.change_set)
     if log is not None and log.problem:
         yield WaitReason(
             "log_unreadable",
             f"the newest message of the log, {log.sequence}, cannot be read: {log.problem}",
-            f"if a newer release wrote it, start servers of that release; otherwise `rebaser doctor {where}` shows the "
+            f"if a newer release wrote it, start servers of that release; otherwise `{doctor}` shows the "
             "damage, and what a repair would lose",
         )
     elif log is not None and log.checkpoint_problem:
@@ -53,7 +54,7 @@ def _log_readable(facts: ChangeSetFacts) -> Iterator[WaitReason]:
             "checkpoint_unreadable",
             f"the newest checkpoint cannot be read: {log.checkpoint_problem}",
             "if servers have REBASER_BLOBS, set it here, too; if the blob store is down, restore it; "
-            f"`rebaser doctor {where}` shows whether the values can be rebuilt",
+            f"`{doctor}` shows whether the values can be rebuilt",
         )
 
 
@@ -126,7 +127,7 @@ def _by_phase(facts: ChangeSetFacts, server: ServerFacts, about: OwnerFacts) -> 
             "loading",
             f"server {server.id} is loading the change set{again}, for {age(about.idle)}{trouble}",
             "wait: a large change set takes seconds to load; if it is loaded repeatedly, see the last failure, and "
-            f"check the log with `rebaser doctor {facts.workspace} {facts.change_set}`",
+            f"check the log with `{command('doctor', facts.workspace, facts.change_set)}`",
         )
     elif about.phase == "deciding":
         stuck = min(about.idle, facts.queue.oldest) > STUCK

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from rebaser_core.explain.facts import ChangeSetFacts
 from rebaser_core.explain.reason import WaitReason, age, times
+from rebaser_core.shell import command
 
 NEARLY_FULL = 95.0  # percentage of its size limit from which a stream is reported as full
 SLOW_TRIP = 0.25  # seconds; a round trip to NATS that takes longer is reported as slow
@@ -78,38 +79,39 @@ def functions(facts: ChangeSetFacts) -> Iterator[WaitReason]:
 
 
 def branch(facts: ChangeSetFacts) -> Iterator[WaitReason]:
-    about, where = facts.branch, f"{facts.workspace} {facts.change_set}"
+    about, names = facts.branch, (facts.workspace, facts.change_set)
     if about.status == "deleted":
         yield WaitReason(
-            "deleted", "the change set is deleted", f"run `rebaser reopen {where}` to restore it", waits=False
+            "deleted", "the change set is deleted", f"run `{command('reopen', *names)}` to restore it", waits=False
         )
         return
     if about.status != "open":
         yield WaitReason(
             "closed",
             f"the change set is closed ({about.status}), so edits are refused",
-            f"run `rebaser reopen {where}` to edit this change set",
+            f"run `{command('reopen', *names)}` to edit this change set",
             waits=False,
         )
     if about.protected:
+        branch = command("branch", facts.workspace, "NAME", options=("--from", facts.change_set))
         yield WaitReason(
             "protected",
             "the change set is protected: it refuses edits, and accepts applied branches",
-            f"create a branch, edit and apply it: `rebaser branch {facts.workspace} NAME --from {facts.change_set}`",
+            f"create a branch, edit and apply it: `{branch}`",
             waits=False,
         )
     if about.conflicts:
         yield WaitReason(
             "conflicts",
             f"{times(about.conflicts, 'value')} in conflict with {about.target}, so the branch cannot be applied",
-            f"run `rebaser conflicts {where}`, which shows the conflicts, and how to settle each of them",
+            f"run `{command('conflicts', *names)}`, which shows the conflicts, and how to settle each of them",
             waits=False,
         )
     elif about.behind and about.status == "open":
         yield WaitReason(
             "behind",
             f"{about.target} was edited since the base of this branch",
-            f"run `rebaser rebase {where}` to take over these edits; `rebaser apply` does so automatically",
+            f"run `{command('rebase', *names)}` to take over these edits; `rebaser apply` does so automatically",
             waits=False,
         )
 
@@ -121,8 +123,8 @@ def dead(facts: ChangeSetFacts) -> Iterator[WaitReason]:
             "dead_letters",
             f"{times(letters.count, 'request')} could not be processed; the newest, {age(letters.age)} ago, is "
             f"{letters.request_id} ({letters.code}): {letters.reason}",
-            f"list them with `rebaser dlq list {facts.workspace} {facts.change_set}`, remove the cause, and send them "
-            "again with `rebaser dlq redrive`",
+            f"list them with `{command('dlq list', facts.workspace, facts.change_set)}`, remove the cause, and send "
+            "them again with `rebaser dlq redrive`",
             waits=False,
         )
 

@@ -4,7 +4,7 @@ import test from "node:test";
 
 const scripts = new URL("../../rebaser/console/static/js/", import.meta.url);
 const { markup, safeAddress } = await import(new URL("html.js", scripts));
-const { address, age, ago, bytes, count, plural, rate } = await import(new URL("format.js", scripts));
+const { address, age, ago, bytes, command, count, plural, rate } = await import(new URL("format.js", scripts));
 const { curve, fit, layout } = await import(new URL("graph.js", scripts));
 const { run } = await import(new URL("actions.js", scripts));
 const { failedBox } = await import(new URL("parts.js", scripts));
@@ -27,6 +27,12 @@ test("an address leads to this console or to the web, or nowhere", () => {
   for (const bad of ["javascript:alert(1)", " javascript:alert(1)", "//evil.example", "/\\evil.example", "data:text/html,x", "vbscript:x", "", "java\nscript:x", "/\t/evil.example", "/\n/evil.example"]) {
     assert.equal(safeAddress(bad), "#");
   }
+});
+
+test("a command line is what a shell takes it for", () => {
+  assert.equal(command("rebase", ["shop", "draft"]), "rebaser rebase shop draft");
+  assert.equal(command("resolve", ["shop", "draft", "it's $(x)"], ["--take", "main"]), `rebaser resolve shop draft 'it'"'"'s $(x)' --take main`);
+  assert.equal(command("resolve", ["shop", "-draft", "price"], ["--take", "-main"]), "rebaser resolve --take -main -- shop -draft price");
 });
 
 test("numbers and times", () => {

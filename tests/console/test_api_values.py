@@ -6,7 +6,11 @@ from urllib.parse import urlencode
 import pytest
 
 from rebaser.console.api import values
+from rebaser.testing import LocalRebaser
 from rebaser_client import Derive, Match, RebaserClient, Remove, Set, Unset, Update
+from rebaser_client.jetstream import Connection, JetStream
+from rebaser_core.ids import ChangeSetKey
+from rebaser_core.streams.subjects import Subjects
 from tests.support.web_console import WebConsole
 
 pytestmark = pytest.mark.anyio
@@ -139,6 +143,24 @@ async def test_commits_history_and_blame_tell_who_and_why(
     second = await console.get(f"{path}/commits?limit=1&before={first['next']}")
     assert second["rows"][0]["position"] < first["rows"][0]["position"]
     assert (await console.get(f"{path}/commit?at=999999999", 404))["error"]["code"] == "no_such_position"
+
+
+async def test_a_history_names_only_the_requests_that_defined_the_value(
+    console: WebConsole, installation: LocalRebaser, client: RebaserClient, ws: str
+) -> None:
+    """A commit may also have decided requests that failed, and requests that defined other values."""
+    subject = Subjects("").requests(ChangeSetKey(ws, "main"))
+    async with Connection.connect(installation.url) as connection:
+        for number in range(4):
+            await JetStream(connection).publish(subject, b"no request", {"Nats-Msg-Id": f"{ws}{number}"})
+        await client.enqueue_updates(ws, "main", [Set("price", 1)], author="ann")
+        await client.enqueue_updates(ws, "main", [Set("fee", 1)], author="bob")
+        await client.enqueue_updates_with_reply(ws, "main", [Set("price", 2), Set("fee", 2)], author="eve")
+    commits = (await console.get(f"/change-sets/{ws}/main/commits"))["rows"]
+    assert all(row["requests"][0]["outcome"] == "success" for row in commits if row["changes"])
+    for id_, wanted in (("price", {"ann", "eve"}), ("fee", {"bob", "eve"})):
+        history = (await console.get(f"/change-sets/{ws}/main/history?id={id_}"))["rows"]
+        assert {request["author"] for row in history for request in row["requests"]} == wanted
 
 
 async def test_a_change_set_is_explained_and_its_history_measured(console: WebConsole, path: str) -> None:

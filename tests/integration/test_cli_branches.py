@@ -1,5 +1,7 @@
 """`branch`, `branches` and `diff` of a branch, on the command line."""
 
+import json
+import shlex
 from typing import Any
 
 import pytest
@@ -45,6 +47,31 @@ async def test_a_branch_is_created_once(
         await told(place, "branch", "shop", "v1", "--from", f"main@{again['base']}", "--closed")
         ((line,),) = await told(place, "enqueue", "shop", "v1", "--set", "price=1", code=1)
         assert "closed" in line
+
+
+async def test_a_suggested_command_works_for_names_that_begin_with_a_dash(
+    js: JetStream, subjects: Subjects, client: RebaserClient, place: dict[str, Any]
+) -> None:
+    async with serving(js, subjects, Engine()):
+        await client.enqueue_updates_with_reply("-shop", "-main", [Set("-price", 9)])
+        await client.create_branch("-shop", "-draft", parent="-main")
+        await client.close_change_set("-shop", "-draft")
+        ((line,),) = await told(place, "enqueue", "--set", "-price=1", "--", "-shop", "-draft", code=1)
+        await told(place, *suggested(line))
+        ((line,),) = await told(place, "get", "--", "-shop", "-draft", "fee", code=1)
+        ((id_, *_),) = await told(place, *suggested(line))
+        assert id_ == "-price"
+        for name, price in (("-draft", 10), ("-main", 11)):
+            await client.enqueue_updates_with_reply("-shop", name, [Set("-price", price)])
+        await client.rebase("-shop", "-draft")
+        conflict = json.loads((await rebaser("conflicts", "--json", "--", "-shop", "-draft", **place)).stdout)
+        await told(place, *shlex.split(conflict["resolve"][0])[1:])
+        assert (await client.values("-shop", "-draft"))["-price"].value == 11
+
+
+def suggested(line: str) -> list[str]:
+    """Return the arguments of the command that a message suggests."""
+    return shlex.split(line.split("`")[1])[1:]
 
 
 async def test_branches_are_listed_and_compared_with_their_base_and_their_target(

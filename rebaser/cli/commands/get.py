@@ -10,6 +10,7 @@ import typer
 from rebaser.cli.errors import CommandFailed, usage_error
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Position, Prefix, Workspace, checked_position
 from rebaser.cli.output import console
+from rebaser_core.shell import command
 
 if TYPE_CHECKING:
     from rebaser_client.log.positions import At
@@ -76,10 +77,10 @@ def get(
     name = f"{key.workspace}/{key.change_set}" if at is None else f"{key.workspace}/{key.change_set}@{state.last}"
     if missing:
         others = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-        every = f"`rebaser get {key.workspace} {change_set}` shows all values"
+        every = f"`{command('get', key.workspace, change_set)}` shows all values"
         raise CommandFailed(f"{name} has no value {', '.join(missing[:5])}{others}; {every}")
     if state.status == "deleted":
-        console.note(f"{name} is deleted; `rebaser reopen {key.workspace} {key.change_set}` brings it back")
+        console.note(f"{name} is deleted; `{command('reopen', key.workspace, key.change_set)}` brings it back")
     elif not state.cells:
         console.note(f"{name} has no values")
     return 0

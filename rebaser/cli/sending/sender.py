@@ -21,6 +21,7 @@ from rebaser.cli.sending.outcome import failure_lines, tally_object, tally_text,
 from rebaser.cli.sending.source import UpdateSource
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
+from rebaser_core.shell import command
 from rebaser_core.updates import Derive, Recompute, Remove, Unset, Update
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class EditSender:
         if not await client.exists(self.key.workspace, self.key.change_set):
             raise UnprocessableError(
                 f"there is no change set {self.key.change_set} in workspace {self.key.workspace}; "
-                f"`rebaser list {self.key.workspace}` shows all change sets"
+                f"`{command('list', self.key.workspace)}` shows all change sets"
             )
 
     async def _missing_ids(self, client: "RebaserClient", edits: list[Update]) -> list[str]:

@@ -14,10 +14,11 @@ from rebaser.console.shapes import (
     definition_object,
     entry_object,
     fault_object,
+    request_object,
     short_text,
 )
 from rebaser_client import Computed, LogEntry
-from rebaser_client.log.changes import ShownCommit
+from rebaser_client.log.changes import ShownCommit, by_request
 from rebaser_core.values import State, Value
 
 COMMITS = 50  # of a page
@@ -42,8 +43,17 @@ async def read_history(console: Console, given: Given) -> Answer:
     found = []
     for entry in rows:
         after = [one for one in entry.commit.delta if one.id == id_ and not isinstance(one, Computed)][-1:]
-        found.append(entry_object(entry) | {"after": definition_object(after[0]) if after else None})
+        found.append(
+            entry_object(entry)
+            | {"requests": _makers(entry, id_), "after": definition_object(after[0]) if after else None}
+        )
     return {"rows": found, "next": None if complete or not rows else rows[-1].sequence, "complete": complete}
+
+
+def _makers(entry: LogEntry, id_: str) -> list[Answer]:
+    """Return the last three requests of a commit that defined or removed a value, the last one last."""
+    made = [one for one in by_request(entry) if any(change.id == id_ for change in one.changes)]
+    return [request_object(one.decision, one.author) for one in made[-3:]]
 
 
 async def _take(commits: AsyncIterator[LogEntry], limit: int, seconds: float | None) -> tuple[list[LogEntry], bool]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from rebaser.cli.errors import CommandFailed, refusal
 from rebaser.cli.output import console
 from rebaser_core.ids import ChangeSetKey
+from rebaser_core.shell import command
 
 if TYPE_CHECKING:
     from rebaser_client import BranchChange, BranchDiff, BranchInfo, EnqueueUpdatesResponse, NewErrors, RequestRejected
@@ -118,9 +119,9 @@ def show_success(
     console.write_line(
         f"{target}: commit {status.commit}: {updates} from {info.change_set}@{info.sequence} (request {response.id})"
     )
-    console.note(f"to revert this: rebaser revert {info.workspace} {target} {status.commit}")
+    console.note(f"to revert this: {command('revert', info.workspace, target, str(status.commit))}")
     if not keep:
-        reopen = f"rebaser reopen {info.workspace} {info.change_set}"
+        reopen = command("reopen", info.workspace, info.change_set)
         console.note(f"{info.change_set} is closed now, unless it was edited meanwhile; to edit it again: {reopen}")
 
 
@@ -133,19 +134,20 @@ def refused(
     the position of the target that was seen (--expect).
     """
     workspace, name = info.workspace, info.change_set
-    again = f"create another branch from {target} (`rebaser branch {workspace} NAME --from {target}`)"
+    branch = command("branch", workspace, "NAME", options=("--from", target))
+    again = f"create another branch from {target} (`{branch}`)"
     rebased = f"apply {name} again without --at, which rebases it first"
     if not pinned:  # each of several attempts was refused
         rebased = f"{target} is edited too often: apply {name} again later"
-    seen = f"`rebaser diff {workspace} {name}` shows both sides; then name the new positions with --at and --expect"
+    seen = f"`{command('diff', workspace, name)}` shows both sides; then name the new positions with --at and --expect"
     advice = {
         "behind": rebased,
-        "closed": f"`rebaser reopen {workspace} {name}` opens it again; or {again}",
+        "closed": f"`{command('reopen', workspace, name)}` opens it again; or {again}",
         "conflicts": rebased,
         "moved": seen if expected else rebased,
         "stale": "wait until they are up to date, or use --allow-stale",
-        "unresolved": f"`rebaser conflicts {workspace} {name}` shows them",
-        "not_its_target": f"leave out --to; `rebaser branches {workspace}` shows the target of each branch",
+        "unresolved": f"`{command('conflicts', workspace, name)}` shows them",
+        "not_its_target": f"leave out --to; `{command('branches', workspace)}` shows the target of each branch",
         "too_large": "split the changes over several branches",
     }
     return refusal(f"nothing was applied to {target}", error, ChangeSetKey(workspace, name), advice)

@@ -18,6 +18,7 @@ from rebaser.cli.options import (
     checked_position,
 )
 from rebaser.cli.output import console
+from rebaser_core.shell import command
 
 if TYPE_CHECKING:
     from rebaser_client import BranchInfo, RequestRejected
@@ -140,10 +141,11 @@ def _show(info: "BranchInfo", json: bool) -> None:
 
 def _refused(error: "RequestRejected", key: "ChangeSetKey", parent: str) -> CommandFailed:
     """Return an error that says why nothing was created, and what to do."""
+    workspace, origin = key.workspace, parent.partition("@")[0]
     advice = {
         "exists": f"use another name, or --or-use if it was created from {parent}",
-        "no_such_change_set": f"name another parent with --from; `rebaser list {key.workspace}` shows all change sets",
-        "purged": f"`rebaser status {key.workspace} {parent.partition('@')[0]}` shows how far back its history reaches",
+        "no_such_change_set": f"name another parent with --from; `{command('list', workspace)}` shows all change sets",
+        "purged": f"`{command('status', workspace, origin)}` shows how far back its history reaches",
         "not_its_target": "leave out --target, or name the target of the parent, which `rebaser branches` shows",
         "self": "name another parent with --from, or leave out --target",
     }

@@ -1,6 +1,5 @@
 """`rebaser conflicts`: shows the conflicts of a branch with its target, and how to settle them."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +10,7 @@ from rebaser.cli.errors import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, Branch, Json, Nats, NoPager, Prefix, Workspace, checked_key
 from rebaser.cli.output import console
 from rebaser_core.errors import UnprocessableError
+from rebaser_core.shell import command
 
 if TYPE_CHECKING:
     from rebaser_client import BranchConflict, BranchConflicts, BranchInfo
@@ -66,7 +66,7 @@ def conflicts(
     elif info.behind:
         console.note(
             f"no conflicts as of {info.target}@{info.base}; {info.target} was edited since: "
-            f"`rebaser rebase {workspace} {branch}` shows whether these edits cause any"
+            f"`{command('rebase', workspace, branch)}` shows whether these edits cause any"
         )
     else:
         console.note(f"no conflicts: {info.change_set} has all edits up to {info.target}@{info.base}")
@@ -91,8 +91,8 @@ def show_found(
         theirs, _ = resolve_commands(info, one.id)
         console.note(f"to settle: {theirs}  (or --take {info.change_set}, or --set VALUE)")
     if len(found) > 1:
-        command = f"rebaser resolve {info.workspace} {info.change_set} --all --take {info.target}"
-        console.note(f"to settle all: {command}  (or --take {info.change_set})")
+        settle = command("resolve", info.workspace, info.change_set, options=("--all", "--take", str(info.target)))
+        console.note(f"to settle all: {settle}  (or --take {info.change_set})")
 
 
 def show_rows(info: "BranchInfo", rows: "Sequence[tuple[str, *tuple[Definition | None, ...]]]") -> None:
@@ -114,5 +114,7 @@ def conflict_json(id_: str, base: "Definition | None", sides: "Mapping[str, Defi
 def resolve_commands(info: "BranchInfo", id_: str) -> list[str]:
     """Return two commands that settle a conflict: one takes the target's definition, and the other takes the
     branch's."""
-    command = f"rebaser resolve {info.workspace} {info.change_set} {shlex.quote(id_)} --take"
-    return [f"{command} {info.target}", f"{command} {info.change_set}"]
+    return [
+        command("resolve", info.workspace, info.change_set, id_, options=("--take", str(side)))
+        for side in (info.target, info.change_set)
+    ]

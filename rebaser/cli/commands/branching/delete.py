@@ -20,6 +20,7 @@ from rebaser.cli.options import (
     checked_key,
 )
 from rebaser.cli.output import console
+from rebaser_core.shell import command
 
 if TYPE_CHECKING:
     from rebaser_client import EnqueueUpdatesResponse, RebaserClient
@@ -60,5 +61,5 @@ def delete(
 
     code = send_mark(mark, key, "deleted", {"status": "deleted"}, (nats, prefix), json=json)
     if not code:
-        console.note(f"`rebaser reopen {workspace} {change_set}` brings it back, as long as its history is kept")
+        console.note(f"`{command('reopen', workspace, change_set)}` brings it back, as long as its history is kept")
     return code

@@ -19,6 +19,7 @@ from rebaser.cli.options import (
 )
 from rebaser.cli.output import console
 from rebaser_core.errors import UnprocessableError
+from rebaser_core.shell import command
 
 if TYPE_CHECKING:
     from rebaser_client import Rebased, RequestRejected
@@ -106,7 +107,7 @@ def checked_strategy(text: str) -> "StrategyName":
 
 def rebase_refused(error: "RequestRejected", key: "ChangeSetKey") -> CommandFailed:
     """Return an error that says why nothing was rebased, and what to do."""
-    branch = f"`rebaser branch {key.workspace} NAME`"
+    branch = f"`{command('branch', key.workspace, 'NAME')}`"
     advice = {"moved": f"give the branch another target with --onto, or create a new branch: {branch}"}
     return refusal("nothing was rebased", error, key, advice)
 
@@ -131,4 +132,4 @@ def _show(done: "Rebased", key: "ChangeSetKey", json: bool) -> None:
         console.write_line(f"{key.change_set}: rebased onto {place} (commit {done.commit}): {taken}")
     if done.conflicts and not json:
         number = f"{done.conflicts:,} conflict{'' if done.conflicts == 1 else 's'}"
-        console.note(f"{number} with {done.target}: `rebaser conflicts {key.workspace} {key.change_set}` shows them")
+        console.note(f"{number} with {done.target}: `{command('conflicts', key.workspace, key.change_set)}` shows them")

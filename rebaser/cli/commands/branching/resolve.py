@@ -26,6 +26,7 @@ from rebaser.cli.options import (
 )
 from rebaser.cli.output import console
 from rebaser_core.errors import UnprocessableError
+from rebaser_core.shell import command
 
 if TYPE_CHECKING:
     from rebaser_client import BranchConflicts, EnqueueUpdatesResponse
@@ -120,11 +121,11 @@ class _Resolve:
                 self.left = 0 if info is None else info.conflicts
             except RequestRejected as error:
                 advice = {
-                    "moved": f"`rebaser conflicts {self.key.workspace} {self.key.change_set}` shows the conflicts"
+                    "moved": f"`{command('conflicts', self.key.workspace, self.key.change_set)}` shows the conflicts"
                 }
                 raise refusal("nothing was settled", error, self.key, advice) from None
             except UnprocessableError as error:
-                more = f"; `rebaser conflicts {workspace} {name}` shows the conflicts"
+                more = f"; `{command('conflicts', workspace, name)}` shows the conflicts"
                 text = f"nothing was settled: {error.message}"
                 raise CommandFailed(text + (more if error.code == "no_conflict" else "")) from None
 
@@ -168,4 +169,4 @@ class _Resolve:
         settled = f"{status.performed:,} conflict{'' if status.performed == 1 else 's'}"
         console.write_line(f"{name}: {settled} settled, {self.left:,} left (commit {status.commit})")
         verb = "conflicts" if self.left else "apply"
-        console.note(f"next: rebaser {verb} {workspace} {name}")
+        console.note(f"next: {command(verb, workspace, name)}")

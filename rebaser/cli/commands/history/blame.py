@@ -7,6 +7,7 @@ import typer
 from rebaser.cli.errors import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, NoPager, Position, Prefix, Workspace, checked_position
 from rebaser.cli.output import console
+from rebaser_core.shell import command
 
 if TYPE_CHECKING:
     from rebaser_client.log.changes import Blame
@@ -54,7 +55,7 @@ def blame(
             console.table(titles, rows, right=(1,), styles={1: "yellow", 3: "cyan"})
     missing = [id_ for id_ in ids if id_ not in found]
     if missing:
-        every = f"`rebaser get {key.workspace} {change_set}` shows all values"
+        every = f"`{command('get', key.workspace, change_set)}` shows all values"
         raise CommandFailed(f"{key.workspace}/{key.change_set} has no value {', '.join(missing[:5])}; {every}")
     return 0
 

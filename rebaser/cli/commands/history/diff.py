@@ -10,6 +10,7 @@ from rebaser.cli.errors import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, NoPager, Position, Prefix, Workspace, checked_position
 from rebaser.cli.output import console
 from rebaser_core.errors import UnprocessableError
+from rebaser_core.shell import command
 
 if TYPE_CHECKING:
     from rebaser_client import BranchDiff
@@ -125,13 +126,13 @@ def _diff_branch(key: "ChangeSetKey", nats: str, prefix: str, *, derived: bool, 
 def _advice(key: "ChangeSetKey", error: UnprocessableError) -> str:
     name = key.change_set
     if error.code == "purged":
-        now = f"rebaser diff {key.workspace} TARGET {name} --derived"
+        now = command("diff", key.workspace, "TARGET", name, options=("--derived",))
         return f"{error.message}; to compare with the target as it is now: `{now}`"
     if error.code != "not_a_branch":
         return error.message
     return (
-        f"{error.message}: name what to compare it with, such as `rebaser diff {key.workspace} {name}@2h` or "
-        f"`rebaser diff {key.workspace} {name} OTHER`"
+        f"{error.message}: name what to compare it with, such as `{command('diff', key.workspace, f'{name}@2h')}` or "
+        f"`{command('diff', key.workspace, name, 'OTHER')}`"
     )
 
 

@@ -1,6 +1,5 @@
 """`rebaser log`: shows the commits of a change set, newest first."""
 
-import shlex
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ import typer
 
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, NoPager, Position, Prefix, Workspace, checked_position
 from rebaser.cli.output import console
+from rebaser_core.shell import command
 
 if TYPE_CHECKING:
     from rebaser_client.log.changes import LogEntry
@@ -99,9 +99,8 @@ class _Row:
 
 def _say_rest(key: "ChangeSetKey", query: "_Query", id_: str | None, all_: bool) -> None:
     if query.rest is not None and console.is_terminal():
-        words = ["rebaser", "log", key.workspace, f"{key.change_set}@{query.rest}"]
-        words += [shlex.quote(id_)] if id_ is not None else []
-        console.note(f"for older commits: {' '.join(words)}{' --all' if all_ else ''}")
+        names = [key.workspace, f"{key.change_set}@{query.rest}", *([] if id_ is None else [id_])]
+        console.note(f"for older commits: {command('log', *names, options=('--all',) if all_ else ())}")
     elif not query.rows:
         what = "" if id_ is None else f" that edit {id_}"
         console.note(f"{key.workspace}/{key.change_set} has no commits{what}")

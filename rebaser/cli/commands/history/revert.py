@@ -22,6 +22,7 @@ from rebaser.cli.options import (
 )
 from rebaser.cli.output import console
 from rebaser_core.errors import UnprocessableError
+from rebaser_core.shell import command
 
 if TYPE_CHECKING:
     from rebaser_client import EnqueueUpdatesResponse, RebaserClient, RequestConflicts, RequestRejected
@@ -121,18 +122,25 @@ def revert(
     return 0
 
 
-def refused(error: "RequestRejected", key: "ChangeSetKey", commits: str, of: str | None) -> CommandFailed:
-    """Return an error that says why nothing was reverted, and what to do."""
+def refused(
+    error: "RequestRejected", key: "ChangeSetKey", commits: str, of: str | None, *, request: str | None = None
+) -> CommandFailed:
+    """Return an error that says why nothing was reverted, and what to do. If `request` is given, only its edits were to
+    be reverted."""
     workspace, name = key.workspace, key.change_set
+    branch = command("branch", workspace, "NAME", options=("--from", name))
+    only = () if request is None else ("--request", request)
+    revert = command("revert", workspace, "NAME", commits, options=(*only, "--of", name))
+    apply = command("apply", workspace, "NAME")
+    show = command("show", workspace, f"{of or name}@{commits}")
     begin = "to revert commits of a branch's target in the branch, specify the target with --of"
     advice = {
-        "before_creation": begin if of is None else f"`rebaser log {workspace} {of}` shows its commits",
-        "protected": f"revert them in a branch, and apply it: `rebaser branch {workspace} NAME --from {name}`, "
-        f"`rebaser revert {workspace} NAME {commits} --of {name}`, `rebaser apply {workspace} NAME`",
+        "before_creation": begin if of is None else f"`{command('log', workspace, of)}` shows its commits",
+        "protected": f"revert them in a branch, and apply it: `{branch}`, `{revert}`, `{apply}`",
         "moved": f"create another branch from {of}, and revert them there",
-        "purged": f"`rebaser status {workspace} {of or name}` shows how far back its history reaches",
-        "no_such_position": f"`rebaser log {workspace} {of or name}` shows the commits",
-        "no_such_request": f"`rebaser show {workspace} {of or name}@{commits}` shows the requests of the commit",
+        "purged": f"`{command('status', workspace, of or name)}` shows how far back its history reaches",
+        "no_such_position": f"`{command('log', workspace, of or name)}` shows the commits",
+        "no_such_request": f"`{show}` shows the requests of the commit",
     }
     return refusal("nothing was reverted", error, key, advice)
 
@@ -197,8 +205,8 @@ def show_way_on(key: "ChangeSetKey", source: "Source | None") -> None:
     is None."""
     if source is not None:
         branch, target = f"{source.change_set}@{source.sequence}", key.change_set
-        command = f"rebaser branch {key.workspace} NAME --from {branch} --target {target}"
-        console.note(f"to go on with the changes of {source.change_set}: {command}")
+        again = command("branch", key.workspace, "NAME", options=("--from", branch, "--target", target))
+        console.note(f"to go on with the changes of {source.change_set}: {again}")
 
 
 def show_conflicts(error: "RequestConflicts", json: bool) -> None:

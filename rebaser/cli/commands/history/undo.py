@@ -25,6 +25,7 @@ from rebaser.cli.options import (
     checked_key,
 )
 from rebaser.cli.output import console
+from rebaser_core.shell import command
 
 if TYPE_CHECKING:
     from rebaser_client import EnqueueUpdatesResponse, RebaserClient, RequestConflicts, UndoStep
@@ -136,7 +137,7 @@ class _Revert:
         info = await client.branch(self.key.workspace, self.key.change_set)
         if info is not None and info.status not in ("open", "deleted"):
             name = f"{self.key.workspace}/{self.key.change_set}"
-            reopen = f"`rebaser reopen {self.key.workspace} {self.key.change_set}` opens it again"
+            reopen = f"`{command('reopen', self.key.workspace, self.key.change_set)}` opens it again"
             raise CommandFailed(f"nothing was reverted: {name} is closed; {reopen}")
 
     async def _revert(self, nats: str, prefix: str) -> None:
@@ -158,7 +159,7 @@ class _Revert:
             except RequestConflicts as error:
                 self.conflicts = error
             except RequestRejected as error:
-                raise refused(error, self.key, f"{place} --request {request}", None) from None
+                raise refused(error, self.key, str(place), None, request=request) from None
 
     def _nothing(self) -> str:
         whose = f"by {self.author}" if self.author else "without an author (see --author)"

@@ -15,6 +15,7 @@ import typer
 from rebaser.cli.errors import CommandFailed, usage_error
 from rebaser.cli.options import ACCESS_VALUES, DEFAULT_NATS, Json, Nats, Prefix, checked_key
 from rebaser.cli.output import console
+from rebaser_core.shell import command
 
 if TYPE_CHECKING:
     from rebaser.doctor.examination import Examination
@@ -126,7 +127,7 @@ class DoctorRun:
 
     def end(self) -> int:
         """Return the exit code. Raise `CommandFailed` if the log is damaged, or if only a newer version can read it."""
-        examination, name = self.examination, f"{self.key.workspace} {self.key.change_set}"
+        examination = self.examination
         if examination.newer:
             raise CommandFailed(
                 f"this log is not damaged, but only a newer version of Rebaser can read it ({examination.newer}); "
@@ -134,7 +135,8 @@ class DoctorRun:
             )
         if not examination.damaged or self.repaired or self.repair:
             return 0
-        raise CommandFailed(f"the log is damaged; to see what a repair does, run `rebaser doctor {name} --repair`")
+        repair = command("doctor", self.key.workspace, self.key.change_set, options=("--repair",))
+        raise CommandFailed(f"the log is damaged; to see what a repair does, run `{repair}`")
 
     # -- for people ------------------------------------------------------------------------------------------------
 
@@ -159,12 +161,13 @@ class DoctorRun:
 
     def _show_repair(self) -> None:
         examination, write, done = self.examination, console.write_line, bool(self.repaired)
+        again = command("dlq redrive", self.key.workspace, self.key.change_set, options=("--code", "skipped"))
         for request in examination.queued[:SHOWN]:
             goes = "goes" if done else "would go"
             write(
                 f"request {request.request_id} ({request.sequence}) is still in the queue; it {goes} to the dead "
                 "letters with the code skipped; to send it again: "
-                f"`rebaser dlq redrive {self.key.workspace} {self.key.change_set} --code skipped`"
+                f"`{again}`"
             )
         _more(len(examination.queued), "requests in the queue")
         if any("blob" in finding.problem for finding in examination.findings):

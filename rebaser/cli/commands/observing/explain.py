@@ -8,6 +8,7 @@ import typer
 from rebaser.cli.errors import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, ChangeSet, Json, Nats, Prefix, Workspace, checked_key
 from rebaser.cli.output import console
+from rebaser_core.shell import command
 
 if TYPE_CHECKING:
     from rebaser_client.admin.explanations import ExplainedValue, Explanation
@@ -97,19 +98,19 @@ def _camel(name: str) -> str:
 
 def _show_value(key: "ChangeSetKey", id_: str, explained: "ExplainedValue | None", json: bool) -> int:
     if explained is None:
-        every = f"`rebaser get {key.workspace} {key.change_set}` shows all values"
+        every = f"`{command('get', key.workspace, key.change_set)}` shows all values"
         raise CommandFailed(f"{key.workspace}/{key.change_set} has no value {id_}; {every}")
     if json:
         console.write_json({"workspaceId": key.workspace, "changeSetId": key.change_set} | _value_object(explained))
         return 0
     from rebaser.cli.output.change_format import definition_text
 
-    found = explained.value
+    found, waits = explained.value, command("explain", key.workspace, key.change_set)
     rows = [
         ("value", f"{found.value.state}  {_text(found.value)}".rstrip()),
         ("definition", definition_text(found.definition)),  # type: ignore[arg-type] # never a `Remove`
         ("why", found.why),
-        ("what to do", found.advice.replace("WS CS", f"{key.workspace} {key.change_set}")),
+        ("what to do", found.advice.replace("rebaser explain WS CS", waits)),
         ("path", " <- ".join(found.path)),
         ("defined", _blame_text(explained.blame)),
         ("origin defined", _blame_text(explained.origin)),

@@ -12,6 +12,7 @@ from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, checked_key
 from rebaser.cli.output import console
 from rebaser.cli.output.wording import progress_text
 from rebaser.cli.sending.outcome import tally_text
+from rebaser_core.shell import command
 
 if TYPE_CHECKING:
     from rebaser_client import RebaserClient
@@ -264,8 +265,9 @@ def _note_problems(overview: "Overview") -> None:
         console.note(loss)
     for status in overview.change_sets:
         if status.problem:
-            name, advice = f"{status.workspace}/{status.change_set}", f"{status.workspace} {status.change_set}"
-            console.note(f"the log of {name} cannot be read: {status.problem}; see `rebaser doctor {advice}`")
+            name = f"{status.workspace}/{status.change_set}"
+            doctor = command("doctor", status.workspace, status.change_set)
+            console.note(f"the log of {name} cannot be read: {status.problem}; see `{doctor}`")
     for stream in overview.streams:
         if stream.percent_full is not None and stream.percent_full >= NEARLY_FULL:
             console.note(

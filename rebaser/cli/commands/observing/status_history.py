@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rebaser.cli.output import console
+from rebaser_core.shell import command
 
 if TYPE_CHECKING:
     from rebaser_client import BranchInfo
@@ -98,7 +99,7 @@ def status_lines(info: "BranchInfo") -> Iterator[str]:
     changes = f"{info.changes:,} change{'' if info.changes == 1 else 's'}"
     yield f"branch of {target}: {changes} since {target}@{info.base}"
     if info.behind and info.status == "open":
-        yield f"behind: {target} was edited since; `rebaser rebase {info.workspace} {name}` brings these edits in"
+        yield f"behind: {target} was edited since; `{command('rebase', info.workspace, name)}` brings these edits in"
     if info.conflicts:
         number = f"{info.conflicts:,} conflict{'' if info.conflicts == 1 else 's'}"
-        yield f"{number} with {target}: `rebaser conflicts {info.workspace} {name}` shows them"
+        yield f"{number} with {target}: `{command('conflicts', info.workspace, name)}` shows them"

@@ -10,6 +10,12 @@ export const commitAddress = (at, position) => address(base(at, "/commit"), { at
 export const headSource = (at) => ({ path: base(at), live: true });
 export const fullName = (at) => `${at.path.workspace}/${at.path.changeSet}`;
 
+// The first columns of a table of commits.
+export const commitColumns = (at, now) => [
+  { title: "Commit", cell: (row) => html`<a class="row-link" href=${commitAddress(at, row.position)}>${row.position}</a>` },
+  { title: "When", kind: "when", cell: (row) => html`<span title=${row.time}>${ago(row.time, now)}</span>` },
+];
+
 const TABS = (head) => [
   ["", "Values"],
   ...(head.target ? [["/changes", `Changes ${count(head.changes)}`]] : []),

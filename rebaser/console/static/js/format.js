@@ -38,6 +38,14 @@ export function clock(seconds) {
   return new Date(seconds * 1000).toLocaleTimeString("en-GB");
 }
 
+const quoted = (word) => (/^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`);
+
+// A command line that can be copied to a shell. A name may begin with a dash: then the options come first, and `--` ends them.
+export function command(verb, names, options = []) {
+  const dashed = names.some((name) => name.startsWith("-"));
+  return ["rebaser", verb, ...(dashed ? [...options, "--", ...names] : [...names, ...options]).map(quoted)].join(" ");
+}
+
 // `path` with `changes` to its query; parameters that are empty are left out.
 export function address(path, query, changes = {}) {
   const all = new URLSearchParams();

@@ -181,6 +181,9 @@ export const failedBox = (trouble) => html`<div class="notice bad" role="alert" 
   ${trouble.details?.length ? html`<ul class="details">${trouble.details.map((one) => html`<li><span class="mono">${one.id}</span> ${one.message}</li>`)}</ul>` : null}
 </div></div>`;
 
+// A text with its commands, which are between backticks, as code.
+export const withCode = (text) => text.split("`").map((part, index) => (index % 2 ? html`<code>${part}</code>` : html`<span>${part}</span>`));
+
 export const name = (row) => `${row.workspaceId}/${row.changeSetId}`;
 
 export const changeSetLink = (row) =>

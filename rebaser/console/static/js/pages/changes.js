@@ -2,7 +2,7 @@
 
 import { form, outcome, run, tick, whoFields } from "../actions.js";
 import { base, changeSetHead, commitAddress, fullName, headSource, idLink, valueCell } from "../change_set.js";
-import { address, count, plural } from "../format.js";
+import { address, command, count, plural } from "../format.js";
 import { html } from "../html.js";
 import { badge, icon, notice, pager, table } from "../parts.js";
 
@@ -35,7 +35,7 @@ function rebaseBox(at, head, tools) {
             tools.reload("changes");
             return answer.conflicts ? `Up to date, with ${plural(answer.conflicts, "conflict")}.` : `Up to date with ${head.target}@${answer.base}.`;
           })}>Bring up to date</button>`
-      : html`<p class="mono">rebaser rebase ${at.path.workspace} ${at.path.changeSet}</p>`}
+      : html`<p class="mono">${command("rebase", [at.path.workspace, at.path.changeSet])}</p>`}
   </div></div>`;
 }
 
@@ -45,7 +45,7 @@ function applyBox(at, head, changes, tools) {
     return notice("bad", "split", `${plural(head.conflicts, "conflict")} with ${head.target}`, html`Both sides edited the same values. <a href=${base(at, "/conflicts")}>Settle them</a>, and then apply.`);
   }
   if (!changes.matching) return null;
-  if (!head.actions) return html`<p class="dim">To apply the changes: <span class="mono">rebaser apply ${at.path.workspace} ${at.path.changeSet}</span></p>`;
+  if (!head.actions) return html`<p class="dim">To apply the changes: <span class="mono">${command("apply", [at.path.workspace, at.path.changeSet])}</span></p>`;
   const submit = async (data) => {
     await run(
       tools,

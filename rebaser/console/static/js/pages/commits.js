@@ -1,8 +1,8 @@
 // The commits of a change set, the newest first.
 
 import { html } from "../html.js";
-import { base, changeSetHead, commitAddress, fullName, headSource, kindText, requestLine } from "../change_set.js";
-import { address, ago, bytes, count, plural } from "../format.js";
+import { base, changeSetHead, commitColumns, fullName, headSource, kindText, requestLine } from "../change_set.js";
+import { address, bytes, count, plural } from "../format.js";
 import { table } from "../parts.js";
 
 export function what(at, row) {
@@ -18,10 +18,9 @@ export function what(at, row) {
 }
 
 const COLUMNS = (at, now) => [
-  { title: "Commit", cell: (row) => html`<a class="row-link" href=${commitAddress(at, row.position)}>${row.position}</a>` },
-  { title: "When", cell: (row) => html`<span title=${row.time}>${ago(row.time, now)}</span>` },
+  ...commitColumns(at, now),
   { title: "What", cell: kindText },
-  { title: "Who and why", kind: "grow", cell: (row) => what(at, row) },
+  { title: "Who and why", kind: "grow most", cell: (row) => what(at, row) },
   { title: "Values", right: true, level: 2, cell: (row) => (row.changes === null ? "many" : row.changes ? count(row.changes) : "") },
   { title: "Server", level: 3, cell: (row) => html`<span class="mono dim">${row.owner}</span>` },
 ];

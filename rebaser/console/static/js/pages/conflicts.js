@@ -2,7 +2,7 @@
 
 import { field, form, outcome, run, tick } from "../actions.js";
 import { base, changeSetHead, fullName, headSource, idLink } from "../change_set.js";
-import { address, plural } from "../format.js";
+import { address, command, plural } from "../format.js";
 import { html, keyed } from "../html.js";
 import { notice } from "../parts.js";
 
@@ -40,7 +40,7 @@ function card(at, head, found, one, tools) {
               settle(at, tools, found, [one.id], { [data.derives ? "definition" : "value"]: data.value }, `${one.id} has a new ${data.derives ? "definition" : "value"}`),
             disabled: busy,
           })}</details>`
-        : html`<p class="dim mono">rebaser resolve ${at.path.workspace} ${at.path.changeSet} '${one.id}' --take ${head.target}</p>`}
+        : html`<p class="dim mono">${command("resolve", [at.path.workspace, at.path.changeSet, one.id], ["--take", head.target])}</p>`}
     </article>`,
   );
 }

@@ -17,12 +17,12 @@ function toggle(tools, sequence, on) {
 // A message that is no request has no id.
 const named = (row) => row.requestId || `message ${row.sequence}`;
 
-const COLUMNS = (data, tools) => [
+const COLUMNS = (at, data, tools) => [
   ...(data.actions
     ? [{ title: "Choose", kind: "narrow", cell: (row) => html`<input type="checkbox" aria-label=${`Choose ${named(row)}`} .checked=${chosen(tools).has(row.sequence)} @change=${(event) => toggle(tools, row.sequence, event.target.checked)}>` }]
     : []),
   { title: "Request", cell: (row) => html`<a class="row-link mono" href=${address("/dead-letters/letter", { sequence: row.sequence })}>${named(row)}</a>` },
-  { title: "Code", cell: (row) => html`<a href=${address("/dead-letters", { code: row.code })}>${badge("error", row.code)}</a>` },
+  { title: "Code", cell: (row) => html`<a href=${address("/dead-letters", at.query, { code: row.code, after: "" })}>${badge("error", row.code)}</a>` },
   { title: "Change set", level: 2, cell: (row) => html`<a href=${`/change-sets/${row.workspaceId}/${row.changeSetId}`}>${row.workspaceId}/${row.changeSetId}</a>` },
   { title: "Reason", level: 2, kind: "grow", cell: (row) => html`<span class="clip">${row.reason}</span>` },
   { title: "Tried", right: true, level: 3, cell: (row) => `${plural(row.attempts, "time")}${row.redrive ? `, redriven ${row.redrive}×` : ""}` },
@@ -60,11 +60,11 @@ export const page = {
   view(at, { letters: data }, tools) {
     const here = new Set(data.rows.map((row) => row.sequence));
     const sequences = [...chosen(tools)].filter((sequence) => here.has(sequence));
-    const { code } = at.query;
+    const some = ["workspace", "changeSet", "code"].map((name) => at.query[name]).filter(Boolean).join(" ");
     return html`<div class="page-head"><h1 tabindex="-1">Dead letters</h1><span class="dim">requests that could not be processed, ${count(data.total)} in all</span>
-        ${code ? html`<span>code <strong>${code}</strong> <a href="/dead-letters">show all</a></span>` : null}</div>
+        ${some ? html`<span>only <strong>${some}</strong> <a href="/dead-letters">show all</a></span>` : null}</div>
       ${outcome(tools, "letters")}${actButtons(tools, sequences, () => tools.reload("letters"))}
-      ${table({ label: "Dead letters", columns: COLUMNS(data, tools), rows: data.rows, key: (row) => row.sequence, empty: code ? "No dead letter has this code." : "There are no dead letters." })}
+      ${table({ label: "Dead letters", columns: COLUMNS(at, data, tools), rows: data.rows, key: (row) => row.sequence, empty: `There are no ${some ? "such " : ""}dead letters.` })}
       ${data.complete ? null : html`<p class="dim">The search took too long; there may be more.</p>`}
       <nav class="pager" aria-label="Pages">
         ${at.query.after ? html`<a class="button" rel="prev" href=${address("/dead-letters", at.query, { after: "" })}>First page</a>` : null}

@@ -2,14 +2,24 @@
 
 import { html, keyed } from "../html.js";
 import { base, changeSetHead, fullName, headSource } from "../change_set.js";
-import { icon } from "../parts.js";
+import { address } from "../format.js";
+import { icon, withCode } from "../parts.js";
 
-function reason(one, index) {
+// Where the console shows what a reason is about, by the reason's code.
+const PLACES = {
+  dead_letters: (at) => [address("/dead-letters", at.path), "Look at these dead letters"],
+  conflicts: (at) => [base(at, "/conflicts"), "Settle the conflicts"],
+  behind: (at) => [base(at, "/changes"), "Look at the changes of the branch"],
+  dvu_waiting: (at) => [base(at, "/updates"), "Look at the updates"],
+};
+
+function reason(at, one, index) {
+  const [place, word] = PLACES[one.code]?.(at) ?? [];
   return keyed(
     `${index} ${one.code}`,
     html`<li class=${`notice ${one.waits ? "warn" : one.code === "quiet" ? "good" : ""}`}>
       ${icon(one.waits ? "clock" : one.code === "quiet" ? "check" : "ring")}
-      <div><strong>${one.text}</strong><p>${one.advice}</p><p class="dim mono">${one.code}</p></div>
+      <div><strong>${one.text}</strong><p>${withCode(one.advice)}</p>${place ? html`<p><a href=${place}>${word}</a></p>` : null}<p class="dim mono">${one.code}</p></div>
     </li>`,
   );
 }
@@ -25,7 +35,7 @@ export const page = {
         : html`<section>
             <div class="section-head"><h2>${explanation.waits ? "It waits, most likely for the first of these reasons" : "Nothing keeps it waiting"}</h2>
               <button type="button" class="button" @click=${() => tools.reload("explanation")}>Ask again</button></div>
-            <ol class="reasons">${explanation.reasons.map(reason)}</ol>
+            <ol class="reasons">${explanation.reasons.map((one, index) => reason(at, one, index))}</ol>
           </section>`}`;
   },
 };

@@ -1,8 +1,8 @@
 // The updates of derived values of one change set: what the present one does, and the newest in the log.
 
 import { html, keyed, svg } from "../html.js";
-import { base, changeSetHead, commitAddress, fullName, headSource } from "../change_set.js";
-import { ago, count, duration, plural } from "../format.js";
+import { base, changeSetHead, commitAddress, commitColumns, fullName, headSource } from "../change_set.js";
+import { count, duration, plural } from "../format.js";
 import { icon, notice, table } from "../parts.js";
 import { stageText, waitsText } from "./dvu.js";
 import { updateText } from "./overview.js";
@@ -26,8 +26,7 @@ function times({ stages }, longest) {
 }
 
 const COLUMNS = (at, now, longest) => [
-  { title: "Commit", cell: (row) => html`<a class="row-link" href=${commitAddress(at, row.position)}>${row.position}</a>` },
-  { title: "When", cell: (row) => html`<span title=${row.time}>${ago(row.time, now)}</span>` },
+  ...commitColumns(at, now),
   { title: "Values", right: true, cell: (row) => (row.values === null ? "many" : count(row.values)) },
   { title: "Edits since the one before", right: true, level: 2, cell: (row) => (row.edits === null ? "" : plural(row.edits, "commit")) },
   { title: "Stale for", right: true, cell: (row) => (row.waited === null ? "" : duration(row.waited)) },

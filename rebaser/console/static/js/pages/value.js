@@ -3,10 +3,10 @@
 import { area, field, form, onBranch, outcome, run, whoFields } from "../actions.js";
 import { html, keyed } from "../html.js";
 import {
-  base, changeSetHead, commitAddress, crumbs, definitionCell, fullName, headSource, idLink, idText, kindText, requestLine, shown, valueCell,
+  base, changeSetHead, commitAddress, commitColumns, crumbs, definitionCell, fullName, headSource, idLink, idText, kindText, requestLine, shown, valueCell,
 } from "../change_set.js";
 import { address, ago, count, plural } from "../format.js";
-import { badge, icon, table } from "../parts.js";
+import { badge, icon, table, withCode } from "../parts.js";
 
 const INPUTS = (at) => [
   { title: "Input", cell: (row) => row.name },
@@ -35,10 +35,18 @@ function why(at, value) {
     <div>
       <strong>${value.error ? `In error: ${value.error.code}` : { ok: "Up to date", stale: "Not up to date", unset: "Without a value" }[value.state]}</strong>
       <p>${value.why}</p>
-      ${value.advice ? html`<p class="dim">What to do: ${value.advice.replace("WS CS", `${at.path.workspace} ${at.path.changeSet}`)}</p>` : null}
+      ${value.advice ? html`<p class="dim">What to do: ${advice(at, value)}</p>` : null}
       ${value.path.length > 1 ? path(at, value.path) : null}
     </div>
   </div>`;
+}
+
+// The advice, with links to what it names: the inputs that do not exist, and the page that tells why an update waits.
+function advice(at, value) {
+  const missing = value.inputs.filter((row) => row.state === "missing");
+  const [before, after] = value.advice.split("`rebaser explain WS CS`");
+  if (after !== undefined) return html`${before}<a href=${base(at, "/explain")}>Why it waits</a>${after}`;
+  return html`${withCode(value.advice)}${missing.map((row) => html`<span> · ${idLink(at, row.id)}</span>`)}`;
 }
 
 // The way from the value to where its trouble began.
@@ -76,8 +84,7 @@ function origin(at, blame, now) {
 }
 
 const HISTORY = (at, now) => [
-  { title: "Commit", cell: (row) => html`<a class="row-link" href=${commitAddress(at, row.position)}>${row.position}</a>` },
-  { title: "When", cell: (row) => html`<span title=${row.time}>${ago(row.time, now)}</span>` },
+  ...commitColumns(at, now),
   { title: "What", level: 2, cell: kindText },
   { title: "Who", cell: (row) => row.requests.map(requestLine) },
   { title: "Definition from then on", kind: "grow", cell: (row) => (row.after === null ? badge("deleted", "removed") : definitionCell(row.after.text)) },
