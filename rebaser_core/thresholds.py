@@ -160,6 +160,9 @@ class Thresholds:
     """Maximum bytes of a blob of updates that is decoded on the event loop, not in a thread."""
     hash_on_loop_max_bytes: int = _from(256 * 1024)
     """Maximum bytes of a blob that is hashed on the event loop, not in a thread."""
+    purge_min_requests: int = _from(32, 1)
+    """Minimum number of decided requests, all older than the others in their stream, that are deleted with one purge
+    instead of one by one."""
 
     # -- the state in columns ----------------------------------------------------------------------------------------
 

@@ -44,6 +44,7 @@ RARE = {
     ("server", "publish", "$JS.API.CONSUMER.DELETE.REBASER_DLQ.*"),
     ("server", "publish", "$JS.API.CONSUMER.MSG.NEXT.OBJ_REBASER_BLOBS.*"),
     ("server", "publish", "rebaser.requests.*.*"),  # for the request that settles a branch after an apply
+    ("server", "publish", "$JS.API.STREAM.PURGE.REBASER_REQUESTS"),  # to delete many decided requests at once
 }
 
 
@@ -317,7 +318,10 @@ UNPROBED = {
     ("client", "subscribe", "_INBOX.>"),  # used with every call
     ("server", "subscribe", "_INBOX.>"),  # as above
     ("server", "publish", "rebaser.progress.*.*"),
-    *(("server", "publish", f"$JS.API.STREAM.PURGE.{name}") for name in ("REBASER_COMMITS", "OBJ_REBASER_BLOBS")),
+    *(
+        ("server", "publish", f"$JS.API.STREAM.PURGE.{name}")
+        for name in ("REBASER_COMMITS", "REBASER_REQUESTS", "OBJ_REBASER_BLOBS")
+    ),
     ("server", "publish", "$JS.API.CONSUMER.MSG.NEXT.REBASER_TASKS.rebaser-tasks"),
     ("server", "publish", "$JS.API.CONSUMER.MSG.NEXT.REBASER_SWEEP.rebaser-sweep"),
     ("server", "publish", "$JS.API.CONSUMER.UNPIN.REBASER_SWEEP.rebaser-sweep"),

@@ -123,6 +123,30 @@ async def test_a_large_blob_fills_its_own_commit_and_no_later_one(fleet: Fleet) 
     assert await fleet.js.last(fleet.subjects.requests_stream, fleet.subjects.requests(KEY)) is None
 
 
+async def test_many_decided_requests_are_deleted_by_one_purge_up_to_a_dead_request_that_is_not_copied_yet(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue then delivers later requests as if nothing had been deleted."""
+    monkeypatch.setattr(fleet.js, "delete_many", None)  # deletes one by one
+    stream, subject, deleter = fleet.subjects.requests_stream, fleet.subjects.requests(KEY), fleet.context.deleter
+    await fleet.send("a", "b", "c")
+    await send_blob(fleet, "dead", b"no updates")
+    await fleet.send("d")
+    async with OrderedConsumer(fleet.js, stream, subject) as queue, fleet.owner(redelivered=False) as owner:
+        [pending] = (await owner.processor.process(owner.queued)).dead
+        with forced(Thresholds(purge_min_requests=3)):
+            async with anyio.create_task_group() as group:
+                group.start_soon(deleter.run)
+                with anyio.fail_after(60):
+                    while (await fleet.js.stream_info(stream)).first_sequence < pending.decision.sequence:  # noqa: ASYNC110
+                        await anyio.sleep(0.01)
+                group.cancel_scope.cancel()
+        assert (await fleet.js.stream_info(stream)).messages == 2
+        await fleet.send("e")
+        with anyio.fail_after(60):
+            assert [(await anext(queue)).stream_sequence for _ in range(6)] == [1, 2, 3, 4, 5, 6]
+
+
 async def test_what_a_dead_owner_decided_but_did_not_delete_is_done_with_before_the_suspects(fleet: Fleet) -> None:
     """This holds even if there are several batches: no other process handles these requests before the next sweep."""
     subject = fleet.subjects.requests(KEY)

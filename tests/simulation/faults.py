@@ -21,7 +21,7 @@ from tests.simulation.setup import Mode
 GENTLE = ("pause before", "pause after", "late", "duplicate", "lose answer", "late delivery", "double delivery")
 HARSH = (*GENTLE, "crash before", "crash after", "lose", "lose delivery")
 SUBJECTS = ("requests", "tasks", "commits", "dlq", "ack", "api", "reply", "blob", "pull")
-DELETE = "$JS.API.STREAM.MSG.DELETE."
+DELETES = ("$JS.API.STREAM.MSG.DELETE.", "$JS.API.STREAM.PURGE.REBASER_REQUESTS")
 MOST = 40  # maximum faults of one run that strike messages
 # Maximum consecutive answers lost to one process on one subject if there is no sweeper. Otherwise, a client might never
 # learn that its request is stored, and would not publish the task.
@@ -56,14 +56,14 @@ class Plan:
     rates: dict[str, float]
     focus: str
     ack_wait: float
-    lost: str = ""  # prefix of the subjects whose messages are all lost
+    lost: tuple[str, ...] = ()  # prefixes of the subjects whose messages are all lost
     in_a_row: int = MOST  # maximum consecutive answers that are lost
     again: float = 0.0  # chance that a fault also strikes the next message on its subject
 
     @classmethod
     def draw(cls, rng: random.Random, ack_wait: float, mode: Mode) -> "Plan":
         if mode is Mode.FORGETFUL:
-            return cls({}, "", ack_wait, DELETE)
+            return cls({}, "", ack_wait, DELETES)
         kinds = [kind for kind in (GENTLE if mode is Mode.GENTLE else HARSH) if rng.random() < 0.5]
         rates = {kind: 10 ** rng.uniform(-3.5, -1.3) for kind in kinds}
         focus, in_a_row = rng.choice(SUBJECTS), IN_A_ROW if mode is Mode.GENTLE else MOST

@@ -91,6 +91,11 @@ WAYS = [
     Way("results in several parts", "rebaser.dvu.worker.evaluate:evaluate_packet", lambda _, found: len(found) > 1),
     # -- requests and the log
     Way("a request in a blob", "rebaser_client.requests.sender:encode_updates_blob"),
+    Way(
+        "requests purged",
+        "rebaser_client.jetstream.api:JetStreamApi.purge",
+        lambda given, _: given[1].endswith("REBASER_REQUESTS"),
+    ),
     Way("a commit with its delta", f"{LOG}encode_commit", lambda given, _: given[0].delta),
     Way("a commit with a table", f"{LOG}encode_commit", lambda given, _: isinstance(given[0].delta, ComputedTable)),
     Way(
@@ -224,6 +229,7 @@ FORCED = {
     "on_loop_max_bytes": ("worked here", "worked in a thread"),
     "updates_on_loop_max_bytes": ("a blob decoded here", "a blob decoded in a thread"),
     "hash_on_loop_max_bytes": ("a blob hashed here", "a blob hashed in a thread"),
+    "purge_min_requests": ("requests purged", "tests/unit/test_request_deleter.py"),
     "vectorized_write_min_inputs": ("a definition by arrays", "a definition by a loop"),
     "dependents_rebuild_min_edges": ("the way back built anew",),
     "dependents_drop_min_edges": ("the way back forgotten",),

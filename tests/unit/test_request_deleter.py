@@ -1,6 +1,7 @@
 """Decided requests are deleted, even if the stream is unavailable for a while."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
@@ -8,9 +9,11 @@ import pytest
 
 from rebaser.runtime import request_deleter as deleting
 from rebaser.runtime.request_deleter import GROUP, RequestDeleter
+from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError
 from rebaser_client.jetstream.errors import DELETE_FAILED
-from rebaser_core.errors import TransientError
+from rebaser_core.errors import RebaserError, TransientError
+from rebaser_core.thresholds import Thresholds, forced
 
 pytestmark = pytest.mark.anyio
 
@@ -89,3 +92,99 @@ async def test_a_refusal_of_nats_is_told_until_messages_are_deleted_again(monkey
     await deleter.flush()
     assert ["no space left" in reason for reason in told] == [True, True, False]
     assert told[-1] == ""
+
+
+class Purgeable(Stream):
+    """A stream with `messages` and `consumers`. If `refusal` is given, it refuses purges."""
+
+    def __init__(self, messages: set[int], consumers: int = 0, refusal: RebaserError | None = None) -> None:
+        super().__init__(set())
+        self.messages = messages
+        self.consumers = consumers
+        self.refusal = refusal
+        self.purges: list[int] = []
+
+    async def delete_many(self, _: str, sequences: Sequence[int]) -> None:
+        await super().delete_many(_, sequences)
+        self.messages -= set(sequences)
+
+    async def stream_info(self, _: str) -> Any:
+        return SimpleNamespace(first_sequence=min(self.messages, default=100), consumers=self.consumers)
+
+    async def purge(self, _: str, *, sequence: int) -> None:
+        self.purges.append(sequence)
+        if self.refusal is not None:
+            raise self.refusal
+        self.messages = {message for message in self.messages if message >= sequence}
+
+
+async def delete_until_idle(deleter: RequestDeleter) -> None:
+    """Run `deleter` until nothing is queued."""
+    async with anyio.create_task_group() as group:
+        group.start_soon(deleter.run)
+        with anyio.fail_after(30):
+            while deleter.queued:  # noqa: ASYNC110 - nothing tells
+                await anyio.sleep(0.001)
+        group.cancel_scope.cancel()
+
+
+async def test_decided_requests_that_are_the_oldest_are_purged_up_to_one_that_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(deleting, "GATHER", 0.001)
+    stream = Purgeable({*range(2, 10), 12})
+    deleter = RequestDeleter(cast("Any", stream), "requests")
+    deleter.add([8, 3, 2, 4, 6, 5, 9])
+    with forced(Thresholds(purge_min_requests=5)):
+        await delete_until_idle(deleter)
+    assert (stream.purges, stream.deleted, stream.messages) == ([7], {8, 9}, {7, 12})
+
+
+async def test_what_a_purge_left_is_purged_once_it_is_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deleting, "GATHER", 0.0)
+    stream = Purgeable(set(range(1, 10)))
+    deleter = RequestDeleter(cast("Any", stream), "requests")
+    purge = stream.purge
+
+    async def purge_while_another_is_decided(name: str, *, sequence: int) -> None:
+        await purge(name, sequence=sequence)
+        if sequence == 4:
+            deleter.add([4])
+
+    monkeypatch.setattr(stream, "purge", purge_while_another_is_decided)
+    deleter.add([1, 2, 3, 5, 6, 7])
+    with forced(Thresholds(purge_min_requests=3)):
+        await delete_until_idle(deleter)
+    assert (stream.purges, stream.calls, stream.messages) == ([4, 8], 0, {8, 9})
+
+
+@pytest.mark.parametrize(
+    ("messages", "consumers"), [({1, 2, 3, 4, 5}, 0), ({2, 3, 5}, 0), ({2, 3, 4, 5}, 16)], ids=["older", "few", "cost"]
+)
+async def test_requests_are_deleted_one_by_one_if_a_purge_would_delete_others_or_cost_more(
+    monkeypatch: pytest.MonkeyPatch, messages: set[int], consumers: int
+) -> None:
+    monkeypatch.setattr(deleting, "GATHER", 0.0)
+    stream = Purgeable(messages, consumers)
+    deleter = RequestDeleter(cast("Any", stream), "requests")
+    added = messages - {1}
+    deleter.add(added)
+    with forced(Thresholds(purge_min_requests=4)):
+        await delete_until_idle(deleter)
+    assert (stream.purges, stream.deleted) == ([], added)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "purges"), [(NotAllowed("publish", "purge"), [4]), (TransientError("no answer"), [4, 7])]
+)
+async def test_requests_are_deleted_one_by_one_if_nats_refuses_to_purge(
+    monkeypatch: pytest.MonkeyPatch, refusal: RebaserError, purges: list[int]
+) -> None:
+    monkeypatch.setattr(deleting, "GATHER", 0.0)
+    stream = Purgeable(set(range(1, 7)), refusal=refusal)
+    deleter = RequestDeleter(cast("Any", stream), "requests")
+    with forced(Thresholds(purge_min_requests=3)):
+        for added in ([1, 2, 3], [4, 5, 6]):
+            deleter.add(added)
+            await delete_until_idle(deleter)
+    assert (stream.purges, stream.deleted) == (purges, set(range(1, 7)))

@@ -64,12 +64,12 @@ BUGS = (
         "",
     ),
     bug(
-        "a range is deleted",
+        "a purge of requests goes on after one that is not decided",
         "gentle",
-        2,
+        3,
         "rebaser.runtime.request_deleter",
-        "                await self._js.delete_many(self._stream, group)\n",
-        "                await self._js.purge(self._stream, sequence=max(group) + 1)\n",
+        "            while end in added:\n                end += 1\n",
+        "            end = max(added) + 1\n",
     ),
     bug(
         "a dead request is not copied",
