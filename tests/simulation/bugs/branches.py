@@ -114,7 +114,7 @@ BUGS = (
     bug(
         "a protected change set is edited",
         "gentle",
-        5,
+        78,
         DECIDE,
         "        if state.protected and request.edits:\n",
         "        if False:\n",
@@ -138,7 +138,7 @@ BUGS = (
     bug(
         "what is brought back lacks the last commit before its deletion",
         "gentle",
-        91,
+        292,
         "rebaser.change_set.log.tombstones",
         "            loaded = await reader.load(key, commit.previous)\n",
         "            loaded = await reader.load(key, commit.previous - 1)\n",
@@ -187,7 +187,7 @@ BUGS = (
     bug(
         "a branch is applied again before it took over its last apply",
         "gentle",
-        61,
+        50,
         "rebaser_core.decisions.apply",
         "    if taken > base:\n",
         "    if False:\n",

@@ -30,7 +30,7 @@ BUGS = (
     bug(
         "an append that is not answered counts as landed",
         "harsh",
-        17,
+        6,
         COMMIT_LOG,
         """                may_have_landed = True
 """,
@@ -40,7 +40,7 @@ BUGS = (
     bug(
         "an append that is not answered counts as lost",
         "gentle",
-        7,
+        1,
         COMMIT_LOG,
         """                may_have_landed = True
 """,
@@ -50,7 +50,7 @@ BUGS = (
     bug(
         "whatever stands behind the expected sequence counts as our own",
         "harsh",
-        46,
+        7,
         COMMIT_LOG,
         "if decode_commit(stored.headers, stored.data).id == commit_id:",
         "if decode_commit(stored.headers, stored.data).id:",
@@ -77,7 +77,7 @@ BUGS = (
     bug(
         "the log is purged one checkpoint further than its history reaches",
         "gentle",
-        10,
+        9,
         "rebaser_core.history",
         "            place = number\n",
         "            place = min(number + 1, last)\n",
@@ -93,7 +93,7 @@ BUGS = (
     bug(
         "the sweeper keeps what the first commit of the history needs, not the state before it",
         "harsh",
-        6,
+        91,
         OLD_HISTORY,
         "await self._js.get(stream, first.previous)",
         "following",
@@ -133,7 +133,7 @@ BUGS = (
     bug(
         "what was removed is not in the next delta of a checkpoint",
         "gentle",
-        48,
+        9,
         "rebaser_core.state.columns",
         "            self.gone.add(id_)\n",
         "",

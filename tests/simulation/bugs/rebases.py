@@ -78,7 +78,7 @@ BUGS = (
     bug(
         "a blind edit settles a conflict",
         "gentle",
-        22,
+        10,
         DECIDE,
         "                if request.expect_at is not None and request.action is None:\n",
         "                if request.action is None:\n",
@@ -118,7 +118,7 @@ BUGS = (
     bug(
         "a strategy leaves older conflicts as they are",
         "harsh",
-        120,
+        296,
         REPLAY,
         "strategy is Strategy.THEIRS and (moved or known is not None)",
         "strategy is Strategy.THEIRS and moved",
@@ -134,7 +134,7 @@ BUGS = (
     bug(
         "what a branch takes over stays changed",
         "gentle",
-        10,
+        93,
         BRANCH,
         "        self.changes.pop(id_, None)\n        self.conflicts.pop(id_, None)\n",
         "        self.conflicts.pop(id_, None)\n",
@@ -167,7 +167,7 @@ BUGS = (
     bug(
         "a pull comes in front of what is queued",
         "gentle",
-        529,
+        22,
         BRANCH_PULLER,
         "        until = 0 if newest is None else newest.sequence\n",
         "        until = 0\n",
@@ -200,7 +200,7 @@ BUGS = (
     bug(
         "a failed pull fails its owner",
         "gentle",
-        61,
+        2,
         BRANCH_PULLER,
         "        except RebaserError as error:\n            self._failed(error)\n",
         "        except RebaserError:\n            raise\n",
@@ -208,7 +208,7 @@ BUGS = (
     bug(
         "a rebase does not notice that a pull came first",
         "gentle",
-        582,
+        296,
         PROCESSOR,
         "        if not theirs.fits(branch):\n",
         "        if False:\n",

@@ -61,7 +61,7 @@ BUGS = (
     bug(
         "no recheck",
         "gentle",
-        54,
+        34,
         OWNER,
         "                left = await recheck(self._context, self._commits, self._processor, self._puller)\n",
         "                left = False\n",
@@ -69,7 +69,7 @@ BUGS = (
     bug(
         "the recheck comes before the ack",
         "gentle",
-        54,
+        34,
         LIFECYCLE,
         "return replace(state, phase=Phase.RECHECKING), (Command.RECHECK,)",
         "return replace(state, phase=Phase.DONE), ()",
@@ -77,7 +77,7 @@ BUGS = (
     bug(
         "the recheck does not wait until the task is gone",
         "gentle",
-        60,
+        65,
         LEASE,
         "if stored is None or stored.sequence != self.task.sequence:",
         "if True:",
@@ -112,7 +112,7 @@ BUGS = (
     bug(
         "the client publishes the task before the request",
         "gentle",
-        1,
+        3,
         CLIENT,
         """                await self._sender.store(request, deadline)
             except""",
