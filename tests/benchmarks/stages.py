@@ -77,7 +77,7 @@ STAGES = (
     Stage("lifecycle, wake the owner", 12, ((Actor, "post"),)),
     Stage("read the request", 16, ((RequestReader, "read"),)),
     Stage("decide", 6, ((processor, "decide"),)),
-    Stage("draft the commit", 6, ((commit_log.CommitLog, "draft"),)),
+    Stage("draft the commit", 6, ((processor, "of_batch"),)),
     Stage("encode the commit", 12, ((commit_log, "encode_commit"),)),
     Stage("read the commit back", 8, ((commit_log, "check_commit"),)),
     Stage("open and close a reply", 4, ((Replies, "open_request"), (Replies, "close"))),
