@@ -180,10 +180,13 @@ class FleetState:
         pending: Mapping[ChangeSetKey, int],
         tasks: Mapping[ChangeSetKey, int],
         updates: Mapping[ChangeSetKey, UpdateInfo],
+        *,
+        early: bool = False,
     ) -> Look:
         """Return the current activity.
 
-        `now` is the time of a monotonic clock. `seconds` is the time since the previous call; 0 in the first call.
+        `now` is the time of a monotonic clock. `seconds` is the time since the previous call; 0 in the first call. If
+        `early` is true, the call does not count as one: the next call again returns the commits of this one.
         """
         rows: list[ActiveChangeSet] = []
         waiting: dict[ChangeSetKey, float] = {}
@@ -197,7 +200,7 @@ class FleetState:
             if log is None:
                 total += queued > 0  # a change set exists from its first request on
             else:
-                log.commits = 0
+                log.commits = arrived if early else 0
                 if log.deleted and not queued and key not in tasks:
                     continue
             rows.append(
@@ -217,7 +220,8 @@ class FleetState:
                     log.info.errors if log else None,
                 )
             )
-        self._waiting, self._changed = waiting, set()
+        if not early:
+            self._waiting, self._changed = waiting, set()
         return Look(rows, commits, total)
 
 

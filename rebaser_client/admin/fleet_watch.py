@@ -7,6 +7,8 @@ nothing is read, and NATS holds nothing for the observer.
 """
 
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -15,7 +17,7 @@ from typing import Any, Self
 import anyio
 
 from rebaser_client.admin.fleet import FleetState, FleetView
-from rebaser_client.admin.servers import PATIENCE, ServerInfo, holders_of, ping
+from rebaser_client.admin.servers import PATIENCE, ServerInfo, UpdateInfo, holders_of, ping
 from rebaser_client.admin.status import key_counts
 from rebaser_client.admin.stream_usage import TasksStatus, read_tasks
 from rebaser_client.jetstream import ApiError, JetStream, StreamInfo
@@ -48,6 +50,8 @@ class FleetWatch:
         self._counted = -1.0  # the value of `time.monotonic` until which the last counts are recent enough
         self._pending: dict[ChangeSetKey, int] = {}
         self._tasks: dict[ChangeSetKey, int] = {}
+        self._updates: Mapping[ChangeSetKey, UpdateInfo] = {}
+        self._view: FleetView | None = None  # the result of the last call of `look`
 
     async def __aenter__(self) -> Self:
         return self
@@ -70,10 +74,26 @@ class FleetWatch:
         async with self._looking:
             return await self._look(asked)
 
+    async def look_early(self, most: int) -> FleetView | None:
+        """Return the result of the last call of `look` with the commits since then. Return None if no commits, or more
+        than `most`, came since the last call of either method.
+
+        Only commits are read, so a call that returns None costs one request to NATS. The next call of `look` counts the
+        commits, too. Raise `RebaserError` as `look` does.
+        """
+        async with self._looking:
+            if self._view is None or self._looked is None or not await self._read_commits(most):
+                return None
+            now = time.monotonic()
+            seconds = now - self._looked
+            rows, commits, total = self._state.look(now, seconds, self._pending, self._tasks, self._updates, early=True)
+            rate = commits / seconds if seconds else 0.0
+            return replace(self._view, at=time.time(), change_sets=rows, total=total, commits_per_second=rate)
+
     def change_sets(self) -> list[BranchInfo]:
         """Return each change set that has a log, including deleted change sets, in no particular order.
 
-        The result is as of the last call of `look`. Nothing is requested from NATS.
+        The result is as of the last call of `look` or `look_early`. Nothing is requested from NATS.
         """
         return self._state.change_sets()
 
@@ -91,20 +111,21 @@ class FleetWatch:
             group.start_soon(self._count)
         await self._read_commits()  # last, so that what came while servers answered the ping is included
         servers, tasks = found["servers"]
-        return self._view(servers, found["requests"], found["dlq"], tasks)
+        self._view = self._seen(servers, found["requests"], found["dlq"], tasks)
+        return self._view
 
-    def _view(
+    def _seen(
         self, servers: list[ServerInfo], requests: StreamInfo | None, dlq: StreamInfo | None, tasks: TasksStatus | None
     ) -> FleetView:
         now = time.monotonic()
         seconds = 0.0 if self._looked is None else now - self._looked
-        updates = {
+        self._updates = {
             ChangeSetKey(update.workspace, update.change_set): update
             for server in servers
             for update in server.updates
             if self._workspace in (None, update.workspace)
         }
-        rows, commits, total = self._state.look(now, seconds, self._pending, self._tasks, updates)
+        rows, commits, total = self._state.look(now, seconds, self._pending, self._tasks, self._updates)
         before, self._requests, self._looked = self._requests, requests, now
         arrived = 0
         if before is not None and requests is not None and before.created == requests.created:
@@ -149,20 +170,22 @@ class FleetWatch:
         ended = time.monotonic()
         self._counted = ended + (ended - began) * (COUNTS_SHARE - 1)
 
-    async def _read_commits(self) -> None:
+    async def _read_commits(self, most: int | None = None) -> bool:
+        """Read the new commits, unless there are more than `most`. Return whether any were read."""
         try:
-            found = await self._heads.read()
+            found = await self._heads.read(most)
         except ApiError as error:
             if error.err_code != STREAM_NOT_FOUND:
                 raise
             self._state.begin({})  # no server has run yet, or the stream was deleted and may be restored
             self._heads = HeadReader(self._js, self._subjects, self._workspace)
-            return
+            return False
         if found.anew:
             self._state.begin(found.heads)
-            return
+            return True
         for key, head in found.heads.items():
             self._state.committed(key, head, found.commits[key])
+        return bool(found.heads)
 
 
 def _age(requests: StreamInfo | None) -> float:

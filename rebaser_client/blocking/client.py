@@ -89,6 +89,7 @@ class BlockingFleetWatch(_Blocking[FleetWatch]):
     """The methods of `FleetWatch`, for programs without an event loop. Use this class as a context manager."""
 
     look = _calls(FleetWatch.look)
+    look_early = _calls(FleetWatch.look_early)
 
     def change_sets(self) -> list[BranchInfo]:
         async def read() -> list[BranchInfo]:

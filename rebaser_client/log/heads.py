@@ -72,8 +72,10 @@ class HeadReader:
         self._logs = 0  # a lower bound of the number of logs that match the pattern
         self._counts: dict[str, int] | None = None  # of messages by subject; None until they are known
 
-    async def read(self) -> NewHeads:
+    async def read(self, most: int | None = None) -> NewHeads:
         """Return what is new. After an error, the next call returns it. Calls must not overlap.
+
+        If there are more than `most` new messages, nothing is read or returned; the next call returns them.
 
         Raise `ApiError` if the stream of commits does not exist.
         """
@@ -81,6 +83,8 @@ class HeadReader:
         anew = info.created != self._created or info.last_sequence < self._read
         before = 0 if anew else self._read
         new = info.last_sequence - before
+        if most is not None and new > most:
+            return NewHeads(False, {}, {})
         if not new or await self._js.next(self._stream, self._pattern, before + 1) is None:
             self._created, self._read = info.created, info.last_sequence
             if anew:

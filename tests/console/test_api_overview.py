@@ -57,6 +57,18 @@ async def test_the_overview_of_an_installation(console: WebConsole, client: Reba
     assert (answer["actions"], answer["version"], answer["problem"]) == (False, "0.0-test", "")
 
 
+async def test_a_commit_is_shown_before_the_next_look(
+    monkeypatch: pytest.MonkeyPatch, console: WebConsole, client: RebaserClient, ws: str
+) -> None:
+    monkeypatch.setattr("rebaser.console.live.hub.step_after", lambda _: 3600.0)
+    async with console.live(f"/change-sets?q={ws}") as events:
+        assert (await events.next())[1]["matching"] == 0
+        for name in ("one", "two"):
+            await client.enqueue_updates_with_reply(ws, name, [Set("a", 1)])
+            while name not in [row["changeSetId"] for row in (await events.next())[1]["rows"]]:
+                pass
+
+
 async def test_the_most_urgent_comes_first_and_no_more_than_fit() -> None:
     rows = [
         active("busy", commits_per_second=1.0),

@@ -79,7 +79,7 @@ async def test_an_edit_shows_without_a_reload(
         await client.enqueue_updates_with_reply(ws, "main", [Set("cart/2/price", 1.0)], wait="derived")
         await page.wait_for_selector("tr:has-text('total') >> text=10.5")
         await page.goto(console.url + path + "/commits")
-        await page.wait_for_selector("text=update of derived values")
+        await page.wait_for_selector("text=derived values")
         await client.enqueue_updates_with_reply(ws, "main", [Set("fee", 1)], message="a new fee")
         await page.wait_for_selector("text=a new fee")
 

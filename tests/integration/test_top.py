@@ -55,6 +55,29 @@ def activity(view: FleetView, change_set: str) -> str:
     return "" if found is None else found.activity
 
 
+async def test_an_early_look_shows_new_commits_and_the_next_look_counts_them(
+    client: RebaserClient, js: JetStream, subjects: Subjects
+) -> None:
+    async with serving(js, subjects, Engine()), client.fleet() as fleet:
+        assert await fleet.look_early(100) is None, "there was no look before it"
+        await client.enqueue_updates_with_reply("ws", "old", [Set("a", 1)])
+        await fleet.look()
+        assert await fleet.look_early(100) is None
+        for _ in range(3):
+            await client.enqueue_updates_with_reply("ws", "new", [Set("a", 1)])
+        assert await fleet.look_early(2) is None, "these are more than a few"
+        early = await fleet.look_early(100)
+        assert early is not None
+        assert {one.change_set for one in fleet.change_sets()} == {"old", "new"}
+        found = row(early, "new")
+        assert found is not None
+        assert found.commits_per_second > 0
+        assert (early.total, activity(early, "new")) == (2, "busy")
+        assert await fleet.look_early(100) is None
+        view = await fleet.look()
+        assert view.commits_per_second * view.seconds == pytest.approx(3)
+
+
 async def test_it_follows_a_change_set_from_its_first_request_until_it_is_at_rest(
     client: RebaserClient, js: JetStream, subjects: Subjects
 ) -> None:

@@ -12,7 +12,7 @@ export const fullName = (at) => `${at.path.workspace}/${at.path.changeSet}`;
 
 // The first columns of a table of commits.
 export const commitColumns = (at, now) => [
-  { title: "Commit", cell: (row) => html`<a class="row-link" href=${commitAddress(at, row.position)}>${row.position}</a>` },
+  { title: "Commit", kind: "narrow", cell: (row) => html`<a class="row-link" href=${commitAddress(at, row.position)}>${row.position}</a>` },
   { title: "When", kind: "when", cell: (row) => html`<span title=${row.time}>${ago(row.time, now)}</span>` },
 ];
 
@@ -97,7 +97,7 @@ const KINDS = {
   create: ["created", "split"],
   rebase: ["edits", "arrow"],
   replay: ["rebased", "down"],
-  dvu: ["update of derived values", "turn"],
+  dvu: ["derived values", "turn"],
   attempt: ["attempt", "alert"],
   checkpoint: ["checkpoint", "shield"],
   mark: ["mark", "lock"],

@@ -20,7 +20,7 @@ export function what(at, row) {
 const COLUMNS = (at, now) => [
   ...commitColumns(at, now),
   { title: "What", cell: kindText },
-  { title: "Who and why", kind: "grow most", cell: (row) => what(at, row) },
+  { title: "Who and why", kind: "wide most", cell: (row) => what(at, row) },
   { title: "Values", right: true, level: 2, cell: (row) => (row.changes === null ? "many" : row.changes ? count(row.changes) : "") },
   { title: "Server", level: 3, cell: (row) => html`<span class="mono dim">${row.owner}</span>` },
 ];

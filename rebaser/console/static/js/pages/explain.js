@@ -7,9 +7,9 @@ import { icon, withCode } from "../parts.js";
 
 // Where the console shows what a reason is about, by the reason's code.
 const PLACES = {
-  dead_letters: (at) => [address("/dead-letters", at.path), "Look at these dead letters"],
+  dead_letters: (at) => [address("/dead-letters", at.path), "Look at them"],
   conflicts: (at) => [base(at, "/conflicts"), "Settle the conflicts"],
-  behind: (at) => [base(at, "/changes"), "Look at the changes of the branch"],
+  behind: (at) => [base(at, "/changes"), "Look at the changes"],
   dvu_waiting: (at) => [base(at, "/updates"), "Look at the updates"],
 };
 

@@ -9,12 +9,12 @@ export function headline(data) {
   if (!data.serverCount) return ["bad", "No server answers", "Requests wait until one runs: rebaser serve"];
   if (unreadable) return ["bad", `${plural(unreadable, "log")} cannot be read`, html`<a href="/change-sets?state=unreadable">See which, and why</a>`];
   const unready = data.servers.filter((server) => !server.ready).length;
-  if (unready) return ["bad", `${plural(unready, "server")} ${unready === 1 ? "is" : "are"} not ready`, "See the table of servers below"];
+  if (unready) return ["bad", `${plural(unready, "server")} ${unready === 1 ? "is" : "are"} not ready`, "See below"];
   if (waiting) {
     const long = data.longestWaiting >= 1 ? `, the longest for ${age(data.longestWaiting)}` : "";
     return [data.longestWaiting >= 10 ? "warn" : "info", `${plural(waiting, "change set")} ${waiting === 1 ? "waits" : "wait"}${long}`, ""];
   }
-  if (data.servers.some((server) => server.trouble)) return ["warn", "A server reports trouble", "See the table of servers below"];
+  if (data.servers.some((server) => server.trouble)) return ["warn", "A server reports trouble", "See below"];
   if (data.deadLetters) return ["warn", `${plural(data.deadLetters, "request")} could not be processed`, html`<a href="/dead-letters">See why</a>`];
   if (data.active - data.activities.owned > 0) return ["good", "All well", `${plural(data.active - data.activities.owned, "change set")} at work`];
   return ["good", "All quiet", "No request waits, and no update is due"];

@@ -86,7 +86,7 @@ function origin(at, blame, now) {
 const HISTORY = (at, now) => [
   ...commitColumns(at, now),
   { title: "What", level: 2, cell: kindText },
-  { title: "Who", cell: (row) => row.requests.map(requestLine) },
+  { title: "Who", kind: "wide", cell: (row) => row.requests.map(requestLine) },
   { title: "Definition from then on", kind: "grow", cell: (row) => (row.after === null ? badge("deleted", "removed") : definitionCell(row.after.text)) },
 ];
 
