@@ -296,7 +296,7 @@ class Processor:
         if spans is not None and (spans.batch is not None or now - messages[0].timestamp_ns > spans.slower_than):
             append = self._commits.newest_append
             feeds.requests_traced(spans.answered(sequence, messages, decided, self._taken, append), now)
-        self._context.deleter.add(done)
+        self._context.deleter.add(done, self.applied.stream)
         self.answered = messages[len(answers) - 1].stream_sequence
         return dead
 
@@ -338,7 +338,7 @@ class Processor:
         for message in (pending.message, *pending.duplicates):
             if not self.answer(message, decision, pending.commit):
                 await context.connection.flush()
-            self._context.deleter.add([message.stream_sequence])
+            self._context.deleter.add([message.stream_sequence], self.applied.stream)
 
     def _first_attempt(self, held: HeldRequest, message: Message) -> Attempt:
         """Return a record of how often the request has blocked the queue, and when it began to wait."""

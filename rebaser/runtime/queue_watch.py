@@ -7,7 +7,7 @@ have rare heartbeats, and this module looks at the queues that have requests: on
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import anyio
 import anyio.lowlevel
@@ -23,17 +23,20 @@ log = structlog.get_logger(__name__)
 
 CHECK = 2.5  # seconds between two checks; a request counts as undelivered if it was stored before the last check
 MAX_SUBJECTS = 20_000  # if more queues have requests, listing them takes too long, and the heartbeats have to suffice
-MAX_READS = 64  # maximum number of queues that one check reads; of more, it chooses at random
+READS = 64  # number of queues that a check reads at once; it goes on while at least half of them are stuck
 TURN = 1000  # number of queues that a check looks at before other tasks run
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What a check saw of a queue: the last request that was delivered, and the end of the stream of requests."""
+    """What a check saw of a queue: the last request that was delivered, the end of the stream of requests, and the
+    number of requests in the stream. If `fine` is true, a read has shown that these requests were all delivered."""
 
     queue: OrderedConsumer
     delivered: int
     end: int
+    count: int
+    fine: bool = False
 
 
 class QueueWatch:
@@ -66,7 +69,7 @@ class QueueWatch:
         if not 0 < info.subjects <= MAX_SUBJECTS:
             return
         suspects: list[tuple[str, ChangeSetKey]] = []
-        for number, subject in enumerate(await self._js.subject_counts(stream, f"{head}*.*"), 1):
+        for number, (subject, count) in enumerate((await self._js.subject_counts(stream, f"{head}*.*")).items(), 1):
             if not number % TURN:
                 await anyio.lowlevel.checkpoint()
             try:
@@ -74,22 +77,41 @@ class QueueWatch:
             except UnprocessableError:  # the sweeper moves it to the dead letters
                 continue
             queue = self._queue_of(key)
-            if queue is None or queue.pending:
+            if queue is None or queue.pending or queue.failure is not None:
                 continue
-            self._seen[key] = Sighting(queue, queue.delivered, info.last_sequence)
             last = before.get(key)
-            if last is not None and last.queue is queue and last.delivered == queue.delivered:
+            same = last is not None and last.queue is queue and _got_nothing(last)
+            fine = last is not None and same and last.fine and last.count == count
+            self._seen[key] = Sighting(queue, queue.delivered, info.last_sequence, count, fine)
+            if same:
                 suspects.append((subject, key))
-        if len(suspects) > MAX_READS:
-            suspects = random.sample(suspects, MAX_READS)
-        for subject, key in suspects:
-            if await self._is_stuck(subject, before[key]):
-                before[key].queue.replace("requests were not delivered")
-                del self._seen[key]  # the second check from now judges the new consumer
+        await self._replace_stuck(suspects, before)
 
-    async def _is_stuck(self, subject: str, last: Sighting) -> bool:
-        """Return whether a request that was stored before the last check is still to be delivered."""
-        waiting = await self._js.next(self._subjects.requests_stream, subject, last.delivered + 1)
-        if waiting is None or waiting.sequence > last.end:
-            return False
-        return last.queue.delivered == last.delivered and not last.queue.pending
+    async def _replace_stuck(
+        self, suspects: list[tuple[str, ChangeSetKey]], before: dict[ChangeSetKey, Sighting]
+    ) -> None:
+        """Read `suspects`, in random order, until most of them are fine. Replace the consumers of those that are not.
+
+        Decided requests whose deletes fail, and requests that wait for their dead letters, also make suspects. They are
+        read after all others, unless the number of requests changes.
+        """
+        random.shuffle(suspects)
+        suspects.sort(key=lambda suspect: self._seen[suspect[1]].fine)
+        for start in range(0, len(suspects), READS):
+            group, stuck = suspects[start : start + READS], 0
+            for subject, key in group:
+                last = before[key]
+                waiting = await self._js.next(self._subjects.requests_stream, subject, last.delivered + 1)
+                if waiting is None:
+                    self._seen[key] = replace(self._seen[key], fine=True)
+                elif waiting.sequence <= last.end and _got_nothing(last):
+                    stuck += 1
+                    last.queue.replace("requests were not delivered")
+                    del self._seen[key]  # the second check from now judges the new consumer
+            if 2 * stuck < len(group):
+                return
+
+
+def _got_nothing(last: Sighting) -> bool:
+    """Return whether the queue has received nothing since it was seen."""
+    return last.queue.delivered == last.delivered and not last.queue.pending

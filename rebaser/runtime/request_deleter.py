@@ -6,16 +6,20 @@ the next owner answers such a request again, from the log, and deletes it.
 
 A delete costs NATS as much as storing the request. If this server has decided all of the oldest requests in the stream,
 which is usual with a single server, one purge deletes them for a quarter to a tenth of that cost. It deletes no other
-message, because each sequence from the first one in the stream up to the end of the purge was added here.
+message of that stream, because each sequence from the first one in the stream up to the end of the purge was added
+here. Sequences of a stream that was recreated or set back since are dropped, because they may belong to other requests
+by now. NATS cannot make a purge conditional, so this is known only of the moment before the purge.
 """
 
+import math
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import anyio
 import structlog
 
 from rebaser_client.errors import NotAllowed
-from rebaser_client.jetstream import ApiError, JetStream
+from rebaser_client.jetstream import ApiError, JetStream, StreamInfo
 from rebaser_client.jetstream.errors import DELETE_FAILED
 from rebaser_core import thresholds
 from rebaser_core.errors import RebaserError
@@ -26,6 +30,7 @@ GROUP = 256  # maximum number of deletes that are sent at once
 GATHER = 0.1  # seconds for which sequences are collected, because many deletes together take as long as one
 CONSUMERS_PER_DELETE = 16  # a purge visits each consumer of the stream; for so many, it takes as long as for a message
 RETRY = 1.0  # seconds until failed deletes are sent again
+NO_PURGE = 60.0  # seconds without purges after one that failed
 
 
 class RequestDeleter:
@@ -40,16 +45,20 @@ class RequestDeleter:
         self._stream = stream
         self._on_refusal = on_refusal
         self._queue: list[int] = []
+        self._created = ""  # the creation time of the stream that the sequences in `_queue` belong to
         self._wake = anyio.Event()
-        self._may_purge = True
+        self._purge_after = 0.0  # the time (`anyio.current_time`) from which purges are tried again
 
     @property
     def queued(self) -> int:
         """The number of added sequences that are not being deleted yet."""
         return len(self._queue)
 
-    def add(self, sequences: Iterable[int]) -> None:
-        """Queue the messages with these `sequences` for deletion."""
+    def add(self, sequences: Iterable[int], created: str) -> None:
+        """Queue the messages with these `sequences` for deletion. `created` is the creation time of their stream."""
+        if created != self._created:
+            self._queue.clear()
+            self._created = created
         self._queue.extend(sequences)
         self._wake.set()
 
@@ -57,6 +66,7 @@ class RequestDeleter:
         """Drop the added sequences. Call this when the stream has been lost and recreated, because the messages are
         then gone."""
         self._queue.clear()
+        self._created = ""
         self._on_refusal("")
 
     async def run(self) -> None:
@@ -74,10 +84,12 @@ class RequestDeleter:
         """Delete the oldest messages of the stream with one call, if they were all added and there are many of them.
         Return whether they were deleted."""
         at_least = thresholds.now.purge_min_requests
-        if len(self._queue) < at_least or not self._may_purge:
+        if len(self._queue) < at_least or anyio.current_time() < self._purge_after:
             return False
         try:
             info = await self._js.stream_info(self._stream)
+            if self._drop_outdated(info):
+                return False
             added, end = set(self._queue), info.first_sequence
             while end in added:
                 end += 1
@@ -85,17 +97,26 @@ class RequestDeleter:
                 return False
             await self._js.purge(self._stream, sequence=end)
         except RebaserError as error:
-            self._may_purge = not isinstance(error, NotAllowed)
-            log.warning("delete_failed", count=len(self._queue), reason=error.message)
+            self._purge_after = math.inf if isinstance(error, NotAllowed) else anyio.current_time() + NO_PURGE
+            log.warning("purge_failed", count=len(self._queue), reason=error.message)
             return False
         self._queue = [sequence for sequence in self._queue if sequence >= end]
         self._on_refusal("")
         return True
 
+    def _drop_outdated(self, info: StreamInfo) -> bool:
+        """Drop the queued sequences if the stream that `info` describes was recreated or set back since they were
+        added. Return whether they were dropped."""
+        if info.created == self._created and max(self._queue, default=0) <= info.last_sequence:
+            return False
+        log.warning("deletes_dropped", count=len(self._queue), last_sequence=info.last_sequence)
+        self._queue.clear()
+        return True
+
     async def flush(self) -> None:
         """Delete all sequences added so far."""
         while self._queue:
-            group, self._queue = self._queue[:GROUP], self._queue[GROUP:]
+            group, self._queue, created = self._queue[:GROUP], self._queue[GROUP:], self._created
             try:
                 await self._js.delete_many(self._stream, group)
                 self._on_refusal("")
@@ -103,5 +124,8 @@ class RequestDeleter:
                 log.warning("delete_failed", count=len(group), reason=error.message)
                 if isinstance(error, ApiError) and error.err_code == DELETE_FAILED:
                     self._on_refusal(error.message)
-                self._queue.extend(group)
+                if created == self._created:
+                    self._queue.extend(group)
                 await anyio.sleep(RETRY)
+                with suppress(RebaserError):  # the stream may have been replaced during an outage
+                    self._drop_outdated(await self._js.stream_info(self._stream))

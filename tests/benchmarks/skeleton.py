@@ -81,10 +81,12 @@ class Server:
         self.js = JetStream(connection)
         self.group = group
         self.deleter = RequestDeleter(self.js, SUBJECTS.requests_stream)
+        self.created = ""  # the creation time of the stream of requests
         self.tasks: dict[ChangeSetKey, str] = {}  # the ack subject of each task
 
     async def run(self) -> None:
         await ensure_topology(self.js, SUBJECTS, TopologyOptions())
+        self.created = (await self.js.stream_info(SUBJECTS.requests_stream)).created
         self.group.start_soon(self.deleter.run)
         self.group.start_soon(self._keep_tasks_alive)
 
@@ -130,7 +132,7 @@ class Server:
                 cell.revision = ack.sequence
                 for inbox, _ in batch:
                     publish(inbox, ANSWER[1], ANSWER_HEADERS)
-                self.deleter.add([sequence for _, sequence in batch])
+                self.deleter.add([sequence for _, sequence in batch], self.created)
 
     async def _keep_tasks_alive(self) -> None:
         while True:

@@ -1,6 +1,7 @@
 """Requests that NATS does not deliver are found without heartbeats."""
 
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
 import pytest
@@ -78,24 +79,54 @@ async def test_queues_without_an_owner_and_foreign_subjects_are_left_alone(
     assert not events.named("ordered_reset")
 
 
-async def test_of_too_many_suspects_each_is_read_at_some_time(
-    js: JetStream, subjects: Subjects, client: RebaserClient, queue: OrderedConsumer, monkeypatch: pytest.MonkeyPatch
+@asynccontextmanager
+async def open_queues(
+    js: JetStream, subjects: Subjects, count: int
+) -> AsyncIterator[dict[ChangeSetKey, OrderedConsumer]]:
+    """Open the queues of `count` change sets."""
+    queues = {}
+    async with AsyncExitStack() as stack:
+        for number in range(count):
+            key = ChangeSetKey("ws", f"cs-{number}")
+            consumer = OrderedConsumer(js, subjects.requests_stream, subjects.requests(key), idle_heartbeat=3600)
+            queues[key] = await stack.enter_async_context(consumer)
+        yield queues
+
+
+async def test_all_consumers_that_were_lost_at_once_are_replaced_by_one_check(
+    js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of the three queues has a request that was taken and not deleted, so each is a suspect at each check."""
-    keys = [ChangeSetKey("ws", name) for name in ("a", "b", "cs")]
-    monkeypatch.setattr(queue_watch, "MAX_READS", 1)
-    read: set[str] = set()
-    for key in keys:
-        await client.enqueue_updates(key.workspace, key.change_set, [Set("a", 1)])
-    await queue.wait()
-    queue.take(1)
-    watch = QueueWatch(context_of(js, subjects, Settings()), dict.fromkeys(keys, queue).get)
+    monkeypatch.setattr(queue_watch, "READS", 2)
+    async with open_queues(js, subjects, 7) as queues:
+        watch = QueueWatch(context_of(js, subjects, Settings()), queues.get)
+        await delete_consumers(js, subjects.requests_stream)
+        for key in queues:
+            await client.enqueue_updates(key.workspace, key.change_set, [Set("a", 1)])
+        await watch.check()
+        await watch.check()
+        with anyio.fail_after(60):
+            for queue in queues.values():
+                await queue.wait()
 
-    async def is_stuck(subject: str, _: object) -> bool:
-        read.add(subject)
-        return False
 
-    monkeypatch.setattr(watch, "_is_stuck", is_stuck)
-    with anyio.fail_after(60):
-        while len(read) < len(keys):
+async def test_queues_whose_requests_stay_although_they_were_delivered_do_not_hide_one_that_gets_nothing(
+    js: JetStream, subjects: Subjects, client: RebaserClient, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The requests of all queues but one were taken and not deleted. A check reads only one queue that is not stuck."""
+    monkeypatch.setattr(queue_watch, "READS", 1)
+    async with open_queues(js, subjects, 4) as queues:
+        watch = QueueWatch(context_of(js, subjects, Settings()), queues.get)
+        for key, queue in queues.items():
+            await client.enqueue_updates(key.workspace, key.change_set, [Set("a", 1)])
+            await queue.wait()
+            queue.take(1)
+        for _ in range(5):  # the first check reads nothing, and each of the others one queue
             await watch.check()
+        assert not events.named("ordered_reset")
+        key, queue = next(iter(queues.items()))
+        await delete_consumers(js, subjects.requests_stream)
+        await client.enqueue_updates(key.workspace, key.change_set, [Set("a", 2)])
+        for _ in range(2):
+            await watch.check()
+        with anyio.fail_after(60):
+            await queue.wait()

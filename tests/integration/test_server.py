@@ -155,7 +155,7 @@ async def test_a_server_that_stops_deletes_what_it_has_decided(
         deleted.extend(sequences)
 
     monkeypatch.setattr(js, "delete_many", delete_many)
-    server._context.deleter.add([3, 4])
+    server._context.deleter.add([3, 4], "created")
     with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             await server._shut_down(group)

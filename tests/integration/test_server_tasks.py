@@ -179,7 +179,7 @@ async def test_what_was_lost_with_its_stream_is_forgotten(js: JetStream, subject
     reply = f"$JS.ACK.{subjects.tasks_stream}.none.1.7.7.1.0"
     task = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
     server._held[KEY] = server._successor_tasks[KEY] = task
-    server._context.deleter.add([1])
+    server._context.deleter.add([1], "created")
     server.streams_lost({subjects.commits_stream: 2_000_001})
     assert (len(server._held), len(server._successor_tasks), server._context.deleter._queue) == (1, 1, [1])
     server.streams_lost({subjects.tasks_stream: 2_000_001, subjects.requests_stream: 2_000_001})

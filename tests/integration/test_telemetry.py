@@ -161,7 +161,7 @@ async def test_a_task_without_a_slot_shows(js: JetStream, subjects: Subjects, cl
         assert (figures(server)["tasks_held",], describe(server)["held"]) == (1, 2)
         del server._successor_tasks[key]
         del server._held[key]
-        server._context.deleter.add([10**9])
+        server._context.deleter.add([10**9], "created")
         assert figures(server)["deletes_queued",] >= 1
 
 

@@ -17,12 +17,16 @@ from rebaser_core.thresholds import Thresholds, forced
 
 pytestmark = pytest.mark.anyio
 
+CREATED = "2026-01-01T00:00:00Z"
+
 
 class Stream:
     """A stream that deletes messages, except in the calls whose numbers are in `fails`."""
 
     def __init__(self, fails: set[int]) -> None:
         self.fails = fails
+        self.created = CREATED
+        self.last = 10_000
         self.calls = 0
         self.deleted: set[int] = set()
         self.wanted = 0
@@ -36,6 +40,9 @@ class Stream:
         if len(self.deleted) >= self.wanted:
             self.done.set()
 
+    async def stream_info(self, _: str) -> Any:
+        return SimpleNamespace(created=self.created, last_sequence=self.last)
+
 
 @pytest.mark.parametrize("fails", [set(), {1}, {2}, {3}, {1, 2, 3, 4, 5}])
 async def test_a_group_that_failed_is_deleted_later(monkeypatch: pytest.MonkeyPatch, fails: set[int]) -> None:
@@ -43,7 +50,7 @@ async def test_a_group_that_failed_is_deleted_later(monkeypatch: pytest.MonkeyPa
     stream = Stream(fails)
     deleter = RequestDeleter(cast("Any", stream), "requests")
     sequences = range(1, 2 * GROUP + 2)
-    deleter.add(sequences)
+    deleter.add(sequences, CREATED)
     assert deleter.queued == len(sequences)
     with anyio.fail_after(30):
         await deleter.flush()
@@ -61,7 +68,7 @@ async def test_what_is_added_while_others_are_deleted_is_deleted_too(monkeypatch
             group.start_soon(deleter.run)
             for wanted in (1, 2, 3):
                 stream.wanted, stream.done = wanted, anyio.Event()
-                deleter.add([wanted])
+                deleter.add([wanted], CREATED)
                 await stream.done.wait()
             group.cancel_scope.cancel()
     assert stream.deleted == {1, 2, 3}
@@ -70,9 +77,9 @@ async def test_what_is_added_while_others_are_deleted_is_deleted_too(monkeypatch
 async def test_what_was_lost_with_the_stream_is_not_deleted_from_the_new_one() -> None:
     stream = Stream(set())
     deleter = RequestDeleter(cast("Any", stream), "requests")
-    deleter.add([1, 2])
+    deleter.add([1, 2], CREATED)
     deleter.clear()
-    deleter.add([3])
+    deleter.add([3], CREATED)
     await deleter.flush()
     assert stream.deleted == {3}
 
@@ -88,7 +95,7 @@ async def test_a_refusal_of_nats_is_told_until_messages_are_deleted_again(monkey
 
     monkeypatch.setattr(stream, "delete_many", delete_many)
     deleter = RequestDeleter(cast("Any", stream), "requests", told.append)
-    deleter.add([1])
+    deleter.add([1], CREATED)
     await deleter.flush()
     assert ["no space left" in reason for reason in told] == [True, True, False]
     assert told[-1] == ""
@@ -109,7 +116,10 @@ class Purgeable(Stream):
         self.messages -= set(sequences)
 
     async def stream_info(self, _: str) -> Any:
-        return SimpleNamespace(first_sequence=min(self.messages, default=100), consumers=self.consumers)
+        first = min(self.messages, default=100)
+        return SimpleNamespace(
+            created=self.created, first_sequence=first, last_sequence=self.last, consumers=self.consumers
+        )
 
     async def purge(self, _: str, *, sequence: int) -> None:
         self.purges.append(sequence)
@@ -134,7 +144,7 @@ async def test_decided_requests_that_are_the_oldest_are_purged_up_to_one_that_is
     monkeypatch.setattr(deleting, "GATHER", 0.001)
     stream = Purgeable({*range(2, 10), 12})
     deleter = RequestDeleter(cast("Any", stream), "requests")
-    deleter.add([8, 3, 2, 4, 6, 5, 9])
+    deleter.add([8, 3, 2, 4, 6, 5, 9], CREATED)
     with forced(Thresholds(purge_min_requests=5)):
         await delete_until_idle(deleter)
     assert (stream.purges, stream.deleted, stream.messages) == ([7], {8, 9}, {7, 12})
@@ -149,10 +159,10 @@ async def test_what_a_purge_left_is_purged_once_it_is_the_oldest(monkeypatch: py
     async def purge_while_another_is_decided(name: str, *, sequence: int) -> None:
         await purge(name, sequence=sequence)
         if sequence == 4:
-            deleter.add([4])
+            deleter.add([4], CREATED)
 
     monkeypatch.setattr(stream, "purge", purge_while_another_is_decided)
-    deleter.add([1, 2, 3, 5, 6, 7])
+    deleter.add([1, 2, 3, 5, 6, 7], CREATED)
     with forced(Thresholds(purge_min_requests=3)):
         await delete_until_idle(deleter)
     assert (stream.purges, stream.calls, stream.messages) == ([4, 8], 0, {8, 9})
@@ -168,23 +178,76 @@ async def test_requests_are_deleted_one_by_one_if_a_purge_would_delete_others_or
     stream = Purgeable(messages, consumers)
     deleter = RequestDeleter(cast("Any", stream), "requests")
     added = messages - {1}
-    deleter.add(added)
+    deleter.add(added, CREATED)
     with forced(Thresholds(purge_min_requests=4)):
         await delete_until_idle(deleter)
     assert (stream.purges, stream.deleted) == ([], added)
 
 
 @pytest.mark.parametrize(
-    ("refusal", "purges"), [(NotAllowed("publish", "purge"), [4]), (TransientError("no answer"), [4, 7])]
+    "refusal", [NotAllowed("publish", "purge"), ApiError(500, 10052, "stream does not allow purges")]
 )
 async def test_requests_are_deleted_one_by_one_if_nats_refuses_to_purge(
-    monkeypatch: pytest.MonkeyPatch, refusal: RebaserError, purges: list[int]
+    monkeypatch: pytest.MonkeyPatch, refusal: RebaserError
 ) -> None:
     monkeypatch.setattr(deleting, "GATHER", 0.0)
     stream = Purgeable(set(range(1, 7)), refusal=refusal)
     deleter = RequestDeleter(cast("Any", stream), "requests")
     with forced(Thresholds(purge_min_requests=3)):
         for added in ([1, 2, 3], [4, 5, 6]):
-            deleter.add(added)
+            deleter.add(added, CREATED)
             await delete_until_idle(deleter)
-    assert (stream.purges, stream.deleted) == (purges, set(range(1, 7)))
+    assert (stream.purges, stream.deleted) == ([4], set(range(1, 7)))
+
+
+async def test_a_purge_that_failed_is_tried_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deleting, "GATHER", 0.0)
+    monkeypatch.setattr(deleting, "NO_PURGE", 0.0)
+    stream = Purgeable(set(range(1, 7)), refusal=TransientError("no answer"))
+    deleter = RequestDeleter(cast("Any", stream), "requests")
+    with forced(Thresholds(purge_min_requests=3)):
+        for added in ([1, 2, 3], [4, 5, 6]):
+            deleter.add(added, CREATED)
+            await delete_until_idle(deleter)
+            stream.refusal = None
+    assert (stream.purges, stream.deleted) == ([4, 7], {1, 2, 3})
+
+
+@pytest.mark.parametrize(
+    ("created", "last"), [("2026-02-02T00:00:00Z", 10_000), (CREATED, 2)], ids=["recreated", "set back"]
+)
+async def test_what_belongs_to_a_stream_that_was_replaced_is_not_purged_from_the_new_one(
+    monkeypatch: pytest.MonkeyPatch, created: str, last: int
+) -> None:
+    """A purge up to a sequence above the end of a stream deletes all its messages."""
+    monkeypatch.setattr(deleting, "GATHER", 0.0)
+    stream = Purgeable({1, 2})
+    stream.created, stream.last = created, last
+    deleter = RequestDeleter(cast("Any", stream), "requests")
+    deleter.add([1, 2, 3], CREATED)
+    with forced(Thresholds(purge_min_requests=3)):
+        await delete_until_idle(deleter)
+    assert (stream.purges, stream.deleted, stream.messages) == ([], set(), {1, 2})
+
+
+@pytest.mark.parametrize(("created", "last"), [("2026-02-02T00:00:00Z", 10_000), (CREATED, 2)])
+async def test_what_could_not_be_deleted_before_the_stream_was_replaced_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, created: str, last: int
+) -> None:
+    monkeypatch.setattr(deleting, "RETRY", 0.0)
+    stream = Stream({1})
+    stream.created, stream.last = created, last
+    deleter = RequestDeleter(cast("Any", stream), "requests")
+    deleter.add([1, 2, 3], CREATED)
+    with anyio.fail_after(30):
+        await deleter.flush()
+    assert (stream.calls, stream.deleted, deleter.queued) == (1, set(), 0)
+
+
+async def test_sequences_of_another_stream_replace_those_that_wait() -> None:
+    stream = Stream(set())
+    deleter = RequestDeleter(cast("Any", stream), "requests")
+    deleter.add([1, 2], CREATED)
+    deleter.add([3], "2026-02-02T00:00:00Z")
+    await deleter.flush()
+    assert stream.deleted == {3}

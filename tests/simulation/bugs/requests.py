@@ -49,7 +49,8 @@ BUGS = (
                 self.applied = decided.applied
                 if decided.skipped:
 """,
-        """                self._context.deleter.add([message.stream_sequence for message in messages])
+        """                deleted = [message.stream_sequence for message in messages]
+                self._context.deleter.add(deleted, self.applied.stream)
                 sequence = await commits.append(commit, self._freshness)
                 self.applied = decided.applied
                 if decided.skipped:
@@ -60,7 +61,7 @@ BUGS = (
         "calm",
         1,
         PROCESSOR,
-        "        self._context.deleter.add(done)\n",
+        "        self._context.deleter.add(done, self.applied.stream)\n",
         "",
     ),
     bug(
