@@ -6,6 +6,7 @@ import pytest
 
 from rebaser.telemetry.catalogue import REQUESTS_DECIDED
 from rebaser_core.ids import ChangeSetKey
+from tests.benchmarks import telemetry_requests
 from tests.benchmarks.telemetry import OFF, RECORDED, WAYS, Collector, measure, parser, system
 
 pytestmark = pytest.mark.bench
@@ -39,3 +40,12 @@ def test_the_cost_of_metrics_and_traces(capsys: pytest.CaptureFixture[str]) -> N
     with capsys.disabled():
         ratios = ", ".join(f"{name} {phase['ways']['on']['ratio']}" for name, phase in found.items())
         print(f"\n  throughput with metrics and traces, of that without: {ratios}", file=sys.stderr)
+
+
+@pytest.mark.anyio
+async def test_the_cost_of_metrics_and_traces_for_whole_requests(unused_port: int) -> None:
+    arguments = ["--rounds", "2", "--seconds", "0.2", "--keys", "20", "--port", str(unused_port)]
+    found = await telemetry_requests.measure(telemetry_requests.parser().parse_args(arguments))
+    for phase in ("one", "many", "keys"):
+        low, high = found[phase]["interval"]
+        assert 0 < low <= found[phase]["ratio"] <= high
