@@ -34,8 +34,9 @@ if TYPE_CHECKING:
         ValueNotReady,
     )
     from rebaser_client.jetstream import Access
+    from rebaser_client.log.blame import Blame, Copied
     from rebaser_client.log.branches import BranchChange, BranchConflict, BranchDiff, BranchInfo
-    from rebaser_client.log.changes import Blame, Change, Diff, HistoryStatus, LogEntry, ShownCommit, ShownRequest
+    from rebaser_client.log.changes import Change, Diff, HistoryStatus, LogEntry, ShownCommit, ShownRequest
     from rebaser_client.log.entries import Entry, Newest
     from rebaser_client.log.positions import PositionPurged
     from rebaser_client.log.undo import UndoStep
@@ -74,6 +75,7 @@ __all__ = [
     "Conflict",
     "Conflicts",
     "ContentType",
+    "Copied",
     "DeadLetter",
     "DeadLetterBox",
     "Decision",
@@ -159,16 +161,9 @@ _NAMES = {
         "ValueNotReady",
     ),
     "rebaser_client.jetstream": ("Access",),
+    "rebaser_client.log.blame": ("Blame", "Copied"),
     "rebaser_client.log.branches": ("BranchChange", "BranchConflict", "BranchDiff", "BranchInfo"),
-    "rebaser_client.log.changes": (
-        "Blame",
-        "Change",
-        "Diff",
-        "HistoryStatus",
-        "LogEntry",
-        "ShownCommit",
-        "ShownRequest",
-    ),
+    "rebaser_client.log.changes": ("Change", "Diff", "HistoryStatus", "LogEntry", "ShownCommit", "ShownRequest"),
     "rebaser_client.log.entries": ("Entry", "Newest"),
     "rebaser_client.log.positions": ("PositionPurged",),
     "rebaser_client.log.undo": ("UndoStep",),

@@ -101,6 +101,7 @@ def _get() -> Function:
         "rebaser log shop draft",
         "rebaser log shop draft@2h -n 5                      # five commits, as of two hours ago",
         "rebaser log shop draft price                        # who changed price",
+        "rebaser log shop main --source                      # and the commits of the branches that were applied",
         "rebaser log shop draft --json | jq -r '.requests[].author'",
     ),
 )
@@ -129,6 +130,7 @@ def _show() -> Function:
     "Show who last defined values: the commit, its time (UTC), the author and the request.",
     examples(
         "rebaser blame shop draft price total",
+        "rebaser blame shop draft total --deep               # the newest edit on which total depends",
         "rebaser blame shop draft@2h price",
     ),
 )

@@ -15,8 +15,9 @@ from rebaser.console.access.hiding import kind_of, need_values, size_told, told,
 from rebaser_client.admin.fleet import ActiveChangeSet
 from rebaser_client.admin.servers import ServerInfo, UpdateInfo
 from rebaser_client.admin.stream_usage import StreamStatus
+from rebaser_client.log.blame import Blame
 from rebaser_client.log.branches import BranchInfo
-from rebaser_client.log.changes import Blame, Change, LogEntry
+from rebaser_client.log.changes import Change, LogEntry
 from rebaser_core.commit import Authorship, Decision, Outcome
 from rebaser_core.encoding.envelope import JSON, dumps
 from rebaser_core.updates import Derive, Match, Remove, Set, Update
@@ -315,8 +316,21 @@ def commit_object(entry: LogEntry) -> dict[str, Any]:
 
 
 def blame_object(blame: Blame) -> dict[str, Any]:
+    """Return who last defined a value, and the commits that copied the definition from there, the newest first."""
+    copies = [
+        {
+            "changeSetId": one.change_set,
+            "position": one.entry.sequence,
+            "kind": one.entry.kind.value,
+            "request": None if one.request is None else request_object(*one.request),
+        }
+        for one in blame.copies
+    ]
     return {
+        "changeSetId": blame.change_set or None,
         "position": blame.sequence or None,
         "time": None if blame.entry is None else time_text(blame.entry.time),
         "request": None if blame.request is None else request_object(*blame.request),
+        "copies": copies,
+        "lost": blame.lost or None,
     }

@@ -16,8 +16,8 @@ from rebaser.doctor.log_message import Classification, LogMessage, classify_mess
 from rebaser_client.blobs import BlobStore
 from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import JetStream, OrderedConsumer
-from rebaser_client.log.commits import DAMAGED
-from rebaser_client.log.reader import LASTING_CODES, StateLoader
+from rebaser_client.log.commits import DAMAGED, LASTING_CODES
+from rebaser_client.log.reader import StateLoader
 from rebaser_core.blobs.address import is_address
 from rebaser_core.commit import Applied, CheckpointRef, Commit, Kind
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError, UnsupportedVersion

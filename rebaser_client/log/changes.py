@@ -1,13 +1,13 @@
 """The history of a change set, read from its log: who changed what, and what each change replaced.
 
 `LogHistory` reads the history, and returns the dataclasses below. It reads commits from the newest to the oldest, only
-as far as the caller iterates. States, which need NumPy, are loaded only by `blame` and `status`, and by `diff` if
-commits were purged or do not record what they replaced.
+as far as the caller iterates. States, which need NumPy, are loaded only by `status`, and by `diff` if commits were
+purged or do not record what they replaced.
 
 Invariant: unknown facts are never guessed. Commits of older releases do not record the definitions that they replaced.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -130,22 +130,6 @@ class ShownCommit:
 
 
 @dataclass(frozen=True, slots=True)
-class Blame:
-    """The commit and the request that last defined a value.
-
-    `sequence` is the log sequence of the commit, or 0 if the checkpoints do not record the sequence. `entry` is the
-    commit, and `request` is the decision and the author of the request. Both are None if the commit is no longer in the
-    log.
-    """
-
-    id: str
-    sequence: int
-    definition: Definition
-    entry: LogEntry | None = None
-    request: tuple[Decision, Authorship] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Diff:
     """The difference between two states. `first` and `last` are the log sequences of the commits that were compared.
 
@@ -167,10 +151,6 @@ class Diff:
         caption = f"{len(self.changes):,} definitions and {len(self.derived):,} derived values differ"
         head = "id", f"at {self.first}", f"at {self.last}"
         return html_table(caption, head, chain(changes, moved), len(self.changes) + len(self.derived))
-
-
-_Edits: TypeAlias = tuple[LogEntry, tuple[Decision, Authorship] | None, tuple[ShownRequest, ...]]
-"""A commit, and the requests that made its edits: a single request in the second field, or several in the third."""
 
 
 class LogHistory:
@@ -214,61 +194,6 @@ class LogHistory:
         if commit.kind is Kind.DVU:
             return ShownCommit(entry, (), tuple(commit.delta))  # type: ignore[arg-type] # a DVU's delta has results
         return ShownCommit(entry, tuple(by_request(entry)), ())
-
-    async def blame(self, key: ChangeSetKey, ids: Iterable[str], at: At | None = None) -> dict[str, Blame]:
-        """Return who last defined each of `ids` that exists at the position `at`, by id."""
-        wanted = list(ids)
-        state = await (await self._loader()).load_values(key, wanted, at, stale=False)
-        found: dict[str, Blame] = {}
-        commits: dict[int, _Edits] = {}  # by log sequence, because one commit may have defined many values
-        for id_ in wanted:
-            blame = await self.blame_in(key, state, id_, commits)
-            if blame is not None:
-                found[id_] = blame
-        return found
-
-    async def blame_in(
-        self, key: ChangeSetKey, state: "ChangeSetState", id_: str, commits: dict[int, _Edits] | None = None
-    ) -> Blame | None:
-        """Return who last defined the value `id_` in `state`, a state of `key`; None if the value does not exist.
-
-        `commits` is a cache of the commits read so far, by log sequence. This method adds the commits that it reads.
-        """
-        commits = {} if commits is None else commits
-        definition = state.cells.edit_of(id_) if id_ in state.cells else None
-        if definition is None:
-            return None
-        sequence = state.cells.edited(id_)
-        found = Blame(id_, sequence, definition)  # type: ignore[arg-type] # an existing value has no `Remove`
-        if not sequence:
-            return found
-        try:
-            if sequence not in commits:
-                inherited = state.branch is not None and sequence < state.branch.birth
-                of = await self._commits.key_of(key, sequence) if inherited else key
-                commits[sequence] = await self._edits(of, sequence)
-        except UnprocessableError:  # the commit was purged, or cannot be found
-            return found
-        entry, only, requests = commits[sequence]
-        if only is not None:
-            return Blame(id_, sequence, found.definition, entry, only)
-        mine = [one for one in requests if any(change.id == id_ for change in one.changes)]
-        request = (mine[-1].decision, mine[-1].author) if mine else None
-        return Blame(id_, sequence, found.definition, entry, request)
-
-    async def _edits(self, key: ChangeSetKey, sequence: int) -> _Edits:
-        """Return the commit `sequence` and the requests that made its edits.
-
-        If a single request made them, the edits are not read, because there may be many.
-        """
-        commit = await self._commits.commit_at(key, sequence)
-        if commit is not None and commit.kind is Kind.REBASE:
-            entry = LogEntry.of(commit)
-            made = [one for one in entry.requests if one[0].outcome is Outcome.SUCCESS and one[0].performed]
-            if len(made) == 1:
-                return entry, made[0], ()
-        shown = await self.show(key, sequence)
-        return shown.entry, None, shown.requests
 
     async def status(self, key: ChangeSetKey) -> HistoryStatus:
         """Return the size of the history of `key`, and its oldest readable position. No values are read."""

@@ -28,6 +28,7 @@ log = get_logger(__name__)
 MAX_BLOB = 2**31  # bytes
 FOREIGN = "foreign"  # the code of the error that `decode_commit` raises for a message that is not a commit
 DAMAGED = "damaged_commit"
+LASTING_CODES = (DAMAGED, "damaged_checkpoint", "blob_missing", "blob_corrupt")  # errors that a retry rarely resolves
 SINGLY = 2  # commits that are read one by one before the first page, because many callers need no more
 FIRST_PAGE, MAX_PAGE, GROWTH = 64, 16_384, 16  # commits on the first and the largest page; factor between pages
 MAX_SPREAD = 64  # upper bound for the estimated stream sequences per commit, which determine the size of a page

@@ -17,7 +17,7 @@ from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore
 from rebaser_client.cooperative import cooperate, run_offloaded
 from rebaser_client.jetstream import JetStream, StoredMessage
-from rebaser_client.log.commits import DAMAGED, MAX_BLOB, CommitReader, damaged
+from rebaser_client.log.commits import DAMAGED, LASTING_CODES, MAX_BLOB, CommitReader, damaged
 from rebaser_client.log.origins import source_of
 from rebaser_client.log.positions import At
 from rebaser_client.logs import get_logger
@@ -39,7 +39,6 @@ MAX_SEARCHES = 16  # if more ids are wanted, a blob is decoded without being sea
 MAX_CONCURRENT_TAILS = 8  # logs read at the same time; NATS drops a connection that has 64 MiB of unread data
 LOAD_ATTEMPTS = 8
 RELOAD_MIN = 0.02  # seconds until the second attempt, before jitter
-LASTING_CODES = (DAMAGED, "damaged_checkpoint", "blob_missing", "blob_corrupt")  # errors that a retry rarely resolves
 
 
 @dataclass(frozen=True, slots=True)

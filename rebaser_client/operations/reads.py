@@ -20,8 +20,9 @@ from rebaser_client.admin.status import Overview, key_counts, read_overview
 from rebaser_client.admin.stream_usage import StreamStatus, read_streams
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import Connection, JetStream
+from rebaser_client.log.blame import Blame, BlameReader
 from rebaser_client.log.branches import BranchReader
-from rebaser_client.log.changes import Blame, Diff, HistoryStatus, LogEntry, LogHistory, ShownCommit
+from rebaser_client.log.changes import Diff, HistoryStatus, LogEntry, LogHistory, ShownCommit
 from rebaser_client.log.commits import CommitReader
 from rebaser_client.log.coverage import CoverageWaiter
 from rebaser_client.log.entries import Entry, EntryKind, EntryReplay, EntryStart, read_entries
@@ -63,6 +64,7 @@ class ReadOperations:
         self._reader = CommitReader(self._js, subjects, blobs)
         self._loader: StateLoader | None = None
         self._history = LogHistory(self._reader, self._state_loader)
+        self._blames = BlameReader(self._reader, self._state_loader)
         self._branches = BranchReader(self._js, subjects, self._reader, self._state_loader)
         self._coverage = CoverageWaiter(self._reader, group, self._wake_owner)
 
@@ -190,10 +192,18 @@ class ReadOperations:
         with translate_missing_stream():
             return await self._history.show(ChangeSetKey.of(workspace, change_set), at)
 
-    async def blame(self, workspace: str, change_set: str, *ids: str, at: At | None = None) -> dict[str, Blame]:
-        """Return who last defined each of the values `ids`, by id. Ids that do not exist are left out."""
+    async def blame(
+        self, workspace: str, change_set: str, *ids: str, at: At | None = None, deep: bool = False
+    ) -> dict[str, Blame]:
+        """Return who last defined each of the values `ids`, by id. Ids that do not exist are left out.
+
+        If a branch was applied, the result is the edit in the branch; `copies` of the result has the apply.
+
+        If `deep` is true, the result for an id is about the value that was defined last among this value and all values
+        on which it depends. This reads all values.
+        """
         with translate_missing_stream():
-            return await self._history.blame(ChangeSetKey.of(workspace, change_set), ids, at)
+            return await self._blames.blame(ChangeSetKey.of(workspace, change_set), ids, at, deep=deep)
 
     async def diff(
         self,
@@ -367,12 +377,10 @@ class ReadOperations:
         found = await to_thread.run_sync(explain_value, state, id_)
         if found is None:
             return None
+        origin = found.origin if found.origin != id_ else ""
         with translate_missing_stream():
-            blame = await self._history.blame_in(key, state, id_)
-            elsewhere = found.origin not in ("", id_)
-            return ExplainedValue(
-                found, blame, await self._history.blame_in(key, state, found.origin) if elsewhere else None
-            )
+            blames = await self._blames.find(key, state, [id_, origin])
+        return ExplainedValue(found, blames.get(id_), blames.get(origin))
 
     async def task_acks(self, seconds: float) -> TaskAcks:
         """Collect the ack samples that NATS publishes about finished tasks, for `seconds` seconds.

@@ -139,6 +139,7 @@ async def test_commits_history_and_blame_tell_who_and_why(
     assert history["complete"]
     blame = await console.get(f"{path}/blame?id=fee")
     assert (blame["blame"]["position"], blame["blame"]["request"]["message"]) == (newest, "less")
+    assert (blame["blame"]["changeSetId"], blame["blame"]["copies"], blame["blame"]["lost"]) == ("main", [], None)
     first = await console.get(f"{path}/commits?limit=1")
     second = await console.get(f"{path}/commits?limit=1&before={first['next']}")
     assert second["rows"][0]["position"] < first["rows"][0]["position"]
@@ -191,3 +192,16 @@ async def test_names_that_cannot_be_are_refused(console: WebConsole) -> None:
 
 def test_each_state_that_a_page_filters_by_exists() -> None:
     assert set(values.STATES) == {"all", "error", "stale", "derived", "set", "unset"}
+
+
+async def test_blame_names_the_edit_in_the_branch_and_the_commit_that_applied_it(
+    console: WebConsole, client: RebaserClient, ws: str, path: str
+) -> None:
+    await client.create_branch(ws, "cheaper", follow="manual")
+    await client.enqueue_updates_with_reply(ws, "cheaper", [Set("fee", 2)], author="cid", wait="derived")
+    await client.apply(ws, "cheaper", author="dan")
+    blame = (await console.get(f"{path}/blame?id=fee"))["blame"]
+    assert (blame["changeSetId"], blame["request"]["author"], blame["lost"]) == ("cheaper", "cid", None)
+    [copied] = blame["copies"]
+    assert (copied["changeSetId"], copied["kind"], copied["request"]["author"]) == ("main", "rebase", "dan")
+    assert copied["position"] > blame["position"]

@@ -137,9 +137,17 @@ async def test_the_commands(command: Command, client: RebaserClient) -> None:
     code, lines, err = await command("blame", "ws", "cs", "price", "nothing")
     assert (code, [(line[0], line[1], line[4], line[5]) for line in lines]) == (
         1,
-        [("price", str(at["second"]), "second", "10")],
+        [("price", f"cs@{at['second']}", "second", "10")],
     )
     assert "ws/cs has no value nothing" in err
+    place = f"cs@{at['second']}"
+    _, (line,), _ = await command("blame", "ws", place, "total", "--deep")
+    assert (line[0], line[1], line[2], line[5], line[6]) == ("total", "price", place, "second", "10")
+    (blamed,) = await command.json("blame", "ws", "cs", "total", "--deep")
+    assert (blamed["id"], blamed["edited"], blamed["position"]) == ("total", "total", at["third"])
+    (blamed,) = await command.json("blame", "ws", "cs", "total")
+    assert (blamed["changeSetId"], blamed["copies"], blamed["lost"]) == ("cs", [], None)
+    assert "edited" not in blamed
 
     code, lines, err = await command("diff", "ws", f"cs@{at['first']}", f"cs@{at['second']}")
     assert (code, lines, err) == (0, [["price", "1", "10"]], "")

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from rebaser_client.log.blame import BlameReader
 from rebaser_client.log.changes import Change, LogHistory
 from rebaser_client.log.positions import PositionPurged
 from rebaser_core.checkpoint import Chain, PartRef
@@ -31,6 +32,7 @@ class Log:
         self.commits = [commit for commit in commits if commit.sequence >= begins]
         self._all = commits
         self.history = LogHistory(cast("Any", self), self._states)
+        self.blames = BlameReader(cast("Any", self), self._states)
         self.states_read = 0
         self.marks: list[Mark] = []
 
@@ -70,6 +72,9 @@ class Log:
         return None
 
     newest_message = commit_at
+
+    async def purged(self, key: ChangeSetKey, at: int) -> PositionPurged:
+        return PositionPurged(key, at, None)
 
     async def with_delta(self, commit: Commit) -> Commit:
         return commit
@@ -136,7 +141,7 @@ async def test_the_last_of_several_requests_is_to_blame_and_the_log_has_only_com
         rebase(3, (Set("a", 2),), (Set("x", 1),), (Set("a", 3),), (Set("y", 1),)),
         rebase(4, (Set("ab", 1),)),
     )
-    blamed = await log.history.blame(KEY, ["a", "ab", "none"])
+    blamed = await log.blames.blame(KEY, ["a", "ab", "none"])
     found = {id_: (one.sequence, one.request[0].request_id) for id_, one in blamed.items() if one.request}
     assert found == {"a": (3, "r3.2"), "ab": (4, "r4.0")}
     for id_, sequences in (("a", [3, 1]), ("ab", [4, 1]), ("none", [])):
@@ -146,7 +151,7 @@ async def test_the_last_of_several_requests_is_to_blame_and_the_log_has_only_com
 
 async def test_who_is_to_blame_in_a_commit_that_is_gone_is_not_known() -> None:
     log = Log(rebase(1, (Set("a", 1),)), rebase(2, (Set("b", 1),)), begins=2)
-    blamed = await log.history.blame(KEY, ["a", "b"])
+    blamed = await log.blames.blame(KEY, ["a", "b"])
     assert (blamed["a"].sequence, blamed["a"].definition, blamed["a"].entry) == (1, Set("a", 1), None)
     assert blamed["b"].entry is not None
 
@@ -210,7 +215,7 @@ async def test_who_made_the_edits_of_the_only_request_is_known_without_reading_t
 
     log = Log(rebase(1, (Set("a", 1), Set("b", 1))))
     monkeypatch.setattr(log, "with_delta", unread)
-    found = await log.history.blame(KEY, ["a", "b", "none"])
+    found = await log.blames.blame(KEY, ["a", "b", "none"])
     assert list(found) == ["a", "b"]
     for one in found.values():
         assert one.request is not None

@@ -22,7 +22,7 @@ from rebaser.change_set.readers.target_reader import read_theirs
 from rebaser.runtime.context import Context
 from rebaser_client.blobs import BlobMissing
 from rebaser_client.jetstream import Message
-from rebaser_client.log.reader import LASTING_CODES
+from rebaser_client.log.commits import LASTING_CODES
 from rebaser_core import thresholds
 from rebaser_core.branches.branch import Apply, Create, Rebase
 from rebaser_core.commit import BlobRef, BranchStatus, Marking, Reverts

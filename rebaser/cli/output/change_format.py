@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rebaser.cli.output import console
 
 if TYPE_CHECKING:
+    from rebaser_client.log.blame import Blame, Copied
     from rebaser_client.log.branches import BranchChange
     from rebaser_client.log.changes import Change, Definition, LogEntry
     from rebaser_core.commit import Authorship, Commit, Decision, Marking, Reverts, Source
@@ -91,6 +92,51 @@ def request_json(decision: "Decision", author: "Authorship") -> dict[str, Any]:
         "message": author.message,
         **({"code": decision.code, "reason": decision.message} if decision.code else {}),
     }
+
+
+def blame_json(blame: "Blame") -> dict[str, Any]:
+    """Return, as a JSON object, who last defined a value."""
+    return {
+        "id": blame.id,
+        "changeSetId": blame.change_set or None,
+        "position": blame.sequence or None,
+        "time": None if blame.entry is None else time_json(blame.entry.time),
+        "request": None if blame.request is None else request_json(*blame.request),
+        "copies": [_copy_json(copied) for copied in blame.copies],
+        "lost": blame.lost or None,
+    }
+
+
+def _copy_json(copied: "Copied") -> dict[str, Any]:
+    return {
+        "changeSetId": copied.change_set,
+        "position": copied.entry.sequence,
+        "time": time_json(copied.entry.time),
+        "kind": copied.entry.kind.value,
+        "from": origin_json(copied.entry.commit),
+        "request": None if copied.request is None else request_json(*copied.request),
+    }
+
+
+def blame_place(blame: "Blame") -> str:
+    """Return the position of the commit that last defined a value."""
+    if not blame.sequence:
+        return UNKNOWN
+    return f"{blame.change_set}@{blame.sequence}" if blame.change_set else str(blame.sequence)
+
+
+def copies_text(blame: "Blame") -> tuple[str, ...]:
+    """Return a line for each commit that copied the definition of a value, from the edit to the newest one. If the
+    history of the first copy is lost, its line says so."""
+    lines = []
+    if blame.lost and blame.entry is not None and blame.entry.commit.source is not None:
+        source = blame.entry.commit.source
+        lines.append(f"from {source.change_set}@{source.sequence}, which cannot be read any more")
+    for copied in reversed(blame.copies):
+        verb = "rebased into" if copied.entry.kind == "replay" else "applied to"
+        who = "" if copied.request is None else f" by {copied.request[1].author or copied.request[0].request_id}"
+        lines.append(f"{verb} {copied.change_set}@{copied.entry.sequence}{who}")
+    return tuple(lines)
 
 
 def reverts_json(reverts: "Reverts | None") -> dict[str, Any] | None:

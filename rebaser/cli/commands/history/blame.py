@@ -10,7 +10,7 @@ from rebaser.cli.output import console
 from rebaser_core.shell import command
 
 if TYPE_CHECKING:
-    from rebaser_client.log.changes import Blame
+    from rebaser_client.log.blame import Blame
 
 
 def blame(
@@ -18,6 +18,13 @@ def blame(
     change_set: Position,
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of values.")],
     *,
+    deep: Annotated[
+        bool,
+        typer.Option(
+            "--deep",
+            help="For each value, show the newest edit of it or of a value on which it depends. Loads all values.",
+        ),
+    ] = False,
     no_pager: NoPager = False,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
@@ -25,8 +32,15 @@ def blame(
 ) -> int:
     """Show who last defined values: the commit, its time (UTC), the author and the request.
 
-    For a derived value, this is the commit that defined its formula, not the commit with its newest result. The
-    commit's position is shown even if the log no longer contains the commit; (unknown) means that servers kept no
+    For a derived value, this is the commit that defined its formula, not the commit with its newest result. With
+    --deep, it is the newest edit of the value or of any value on which it depends, and the column "edited" names the
+    value that was edited.
+
+    If an apply or a rebase copied the definition from another change set, the edit there is shown, and the last column
+    lists the commits that copied it. If the history of the other change set cannot be read any more, the commit that
+    copied the definition is shown.
+
+    The commit's position is shown even if the log no longer contains the commit; (unknown) means that servers kept no
     history when the value was defined. The exit code is 1 if an id does not exist.
     """
     from rebaser.cli.connect import connect_client
@@ -37,22 +51,19 @@ def blame(
 
     async def load() -> None:
         async with connect_client(nats, prefix) as client:
-            found.update(await client.blame(key.workspace, key.change_set, *ids, at=at))
+            found.update(await client.blame(key.workspace, key.change_set, *ids, at=at, deep=deep))
 
     code = run_async(load)
     if code:
         return code
-    known = list(found.values())
     if json:
-        for one in known:
-            console.write_json(_object(one))
+        for id_, one in found.items():
+            console.write_json(_object(id_, one, deep=deep))
     else:
-        rows = [_row(one) for one in known]
-        titles = ("id", "position", "time", "by", "request", "definition")
         from rebaser.cli.output.pager import paged
 
         with paged(not no_pager):
-            console.table(titles, rows, right=(1,), styles={1: "yellow", 3: "cyan"})
+            _show(found, deep=deep)
     missing = [id_ for id_ in ids if id_ not in found]
     if missing:
         every = f"`{command('get', key.workspace, change_set)}` shows all values"
@@ -60,29 +71,29 @@ def blame(
     return 0
 
 
-def _object(one: "Blame") -> dict[str, Any]:
-    from rebaser.cli.output.change_format import definition_json, request_json, time_json
+def _object(id_: str, one: "Blame", *, deep: bool) -> dict[str, Any]:
+    from rebaser.cli.output.change_format import blame_json, definition_json
 
-    request = None if one.request is None else request_json(*one.request)
-    return {
-        "id": one.id,
-        "position": one.sequence or None,
-        "time": None if one.entry is None else time_json(one.entry.time),
-        "request": request,
-        "definition": definition_json(one.definition),
-    }
+    edited = {"edited": one.id} if deep else {}
+    return blame_json(one) | {"id": id_} | edited | {"definition": definition_json(one.definition)}
 
 
-def _row(one: "Blame") -> tuple[str, ...]:
-    from rebaser.cli.output.change_format import UNKNOWN, definition_text, time_text
+def _show(found: "dict[str, Blame]", *, deep: bool) -> None:
+    from rebaser.cli.output.change_format import copies_text
+
+    copies = [copies_text(one) for one in found.values()]
+    shown = any(copies) or not console.is_terminal()
+    titles = ("id", *["edited"] * deep, "position", "time", "by", "request", "definition", *["copied"] * shown)
+    rows: list[tuple[str | tuple[str, ...], ...]] = [
+        (id_, *[one.id] * deep, *_cells(one), *[lines] * shown)
+        for (id_, one), lines in zip(found.items(), copies, strict=True)
+    ]
+    console.table(titles, rows, styles={1 + deep: "yellow", 3 + deep: "cyan"})
+
+
+def _cells(one: "Blame") -> tuple[str, ...]:
+    from rebaser.cli.output.change_format import blame_place, definition_text, time_text
 
     time = "" if one.entry is None else time_text(one.entry.time)
     author, request = ("", "") if one.request is None else (one.request[1].author, one.request[0].request_id)
-    return (
-        one.id,
-        str(one.sequence) if one.sequence else UNKNOWN,
-        time,
-        author,
-        request,
-        definition_text(one.definition),
-    )
+    return blame_place(one), time, author, request, definition_text(one.definition)

@@ -1,6 +1,6 @@
 """`rebaser log`: shows the commits of a change set, newest first."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,14 +10,19 @@ import typer
 
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, NoPager, Position, Prefix, Workspace, checked_position
 from rebaser.cli.output import console
+from rebaser_client.errors import NotAllowed
+from rebaser_core.errors import UnprocessableError
 from rebaser_core.shell import command
 
 if TYPE_CHECKING:
+    from rebaser_client import RebaserClient
     from rebaser_client.log.changes import LogEntry
     from rebaser_client.log.positions import At
+    from rebaser_core.commit import Source
     from rebaser_core.ids import ChangeSetKey
 
 LINES = 20  # default number of lines on a terminal
+MAX_DEPTH = 8  # how deep branches of branches are shown below the commits that applied them
 
 
 def log(
@@ -40,6 +45,9 @@ def log(
         bool,
         typer.Option("--all", help="Show each commit without requests on a line of its own.", allow_from_autoenv=False),
     ] = False,
+    source: Annotated[
+        bool, typer.Option("--source", help="Below each applied branch, show its own commits that have requests.")
+    ] = False,
     no_pager: NoPager = False,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
@@ -50,13 +58,17 @@ def log(
     With a position, the list starts there. Each line has the position of a commit, its time (UTC), the authors of its
     requests, and a summary. Consecutive commits without requests, such as updates of derived values, share a line.
     With --json, it prints one object per line.
+
+    With --source, the line of an applied branch is followed by the commits of the branch, from the position that was
+    applied to its creation, or to the next older position of the branch that is in the list. Positions in other
+    change sets have the form CS@POSITION. In JSON, these commits are the field "source". --lines does not count them.
     """
     from rebaser.cli.runner import run_async
 
     key, at = checked_position(workspace, change_set)
     if lines is None and not json and console.is_terminal():
         lines = LINES
-    query = _Query(key, at, id_, lines, all_)
+    query = _Query(key, at, id_, lines, all_, source)
     code = run_async(partial(query.load, nats, prefix))
     if code:
         return code
@@ -67,9 +79,8 @@ def log(
         from rebaser.cli.output.pager import paged
 
         with paged(not no_pager):
-            console.table(
-                ("position", "time", "by", "what"), [row.cells() for row in query.rows], styles={0: "yellow", 2: "cyan"}
-            )
+            rows = [cells for row in query.rows for cells in row.lines()]
+            console.table(("position", "time", "by", "what"), rows, styles={0: "yellow", 2: "cyan"})
     _say_rest(key, query, id_, all_)
     return 0
 
@@ -78,29 +89,60 @@ def log(
 class _Row:
     """A line of output: the commit `entry`, or `count` commits without requests, of which `entry` is the newest.
 
-    `oldest` is the log sequence of the oldest of these commits, or 0 if the line is for a single commit.
+    `oldest` is the log sequence of the oldest of these commits, or 0 if the line is for a single commit. If the commit
+    is in the log of an applied branch, `name` is the branch. If the commit applied a branch, `below` are the lines for
+    the commits of that branch, and `lost` says why there are none, or no more.
     """
 
     entry: "LogEntry"
     count: int = 1
     oldest: int = 0
+    name: str = ""
+    below: "list[_Row]" = field(default_factory=list)
+    lost: str = ""
+
+    @property
+    def applied(self) -> "Source | None":
+        """The branch that the commit applied, and its position; None if it applied none."""
+        return self.entry.commit.source if self.entry.kind == "rebase" else None
 
     def to_object(self) -> dict[str, Any]:
         from rebaser.cli.output.change_format import entry_json
 
-        return entry_json(self.entry) | ({"commits": self.count, "oldest": self.oldest} if self.count > 1 else {})
+        return (
+            ({"changeSetId": self.name} if self.name else {})
+            | entry_json(self.entry)
+            | ({"commits": self.count, "oldest": self.oldest} if self.count > 1 else {})
+            | ({"source": [row.to_object() for row in self.below]} if self.below else {})
+            | ({"lost": self.lost} if self.lost else {})
+        )
 
-    def cells(self) -> tuple[str, str, str, str]:
+    def lines(self, depth: int = 0) -> "Iterator[tuple[str, str, str, str]]":
+        """Yield the cells of this line and of the lines below it, which are indented on a terminal."""
         from rebaser.cli.output.change_format import authors_text, entry_text, time_text
 
+        indent = "  " * depth if console.is_terminal() else ""
         what = entry_text(self.entry) if self.count == 1 else f"{self.count} commits without requests"
-        return str(self.entry.sequence), time_text(self.entry.time), authors_text(self.entry), what
+        place = f"{indent}{self.name}@{self.entry.sequence}" if self.name else str(self.entry.sequence)
+        yield place, time_text(self.entry.time), authors_text(self.entry), what
+        for row in self.below:
+            yield from row.lines(depth + 1)
+        if self.lost and self.applied is not None:
+            inner = "  " * (depth + 1) if console.is_terminal() else ""
+            yield f"{inner}{self.applied.change_set}", "", "", f"(older commits cannot be read: {self.lost})"
 
 
 def _say_rest(key: "ChangeSetKey", query: "_Query", id_: str | None, all_: bool) -> None:
+    of = [] if id_ is None else [id_]
+    options = [*["--all"] * all_, *["--source"] * query.source]
+    if console.is_terminal() and not query.source and any(row.applied for row in query.rows):
+        place = key.change_set if query.at is None else f"{key.change_set}@{query.rows[0].entry.sequence}"
+        console.note(
+            f"for the commits of applied branches: {command('log', key.workspace, place, *of, options=['--source'])}"
+        )
     if query.rest is not None and console.is_terminal():
-        names = [key.workspace, f"{key.change_set}@{query.rest}", *([] if id_ is None else [id_])]
-        console.note(f"for older commits: {command('log', *names, options=('--all',) if all_ else ())}")
+        names = [key.workspace, f"{key.change_set}@{query.rest}", *of]
+        console.note(f"for older commits: {command('log', *names, options=options)}")
     elif not query.rows:
         what = "" if id_ is None else f" that edit {id_}"
         console.note(f"{key.workspace}/{key.change_set} has no commits{what}")
@@ -116,6 +158,7 @@ class _Query:
     id_: str | None
     lines: int | None
     all_: bool
+    source: bool
     rows: list[_Row] = field(default_factory=list)
     rest: int | None = None
 
@@ -126,6 +169,33 @@ class _Query:
             entries = client.log(self.key.workspace, self.key.change_set, self.id_, at=self.at)
             async with aclosing(entries):
                 await self._collect(entries)
+            if self.source:
+                await self._add_sources(client, self.rows)
+
+    async def _add_sources(self, client: "RebaserClient", rows: list[_Row], depth: int = 1) -> None:
+        """Add to each of `rows` that applied a branch the commits of that branch."""
+        newest_first = [(row, row.applied) for row in rows if row.applied is not None]
+        for place, (row, applied) in enumerate(newest_first):
+            older = (each.sequence for _, each in newest_first[place + 1 :] if each.change_set == applied.change_set)
+            try:
+                await self._add_source(client, row, applied, next(older, 0))
+            except (NotAllowed, UnprocessableError) as error:
+                row.lost = error.message
+            if depth < MAX_DEPTH:
+                await self._add_sources(client, row.below, depth + 1)
+
+    async def _add_source(self, client: "RebaserClient", row: _Row, applied: "Source", after: int) -> None:
+        """Add to `row` the commits of the branch `applied` up to its position that are after `after`."""
+        workspace, name = self.key.workspace, applied.change_set
+        info = await client.branch(workspace, name, at=applied.sequence)
+        if info is None or info.sequence != applied.sequence:  # it was deleted, and perhaps created again
+            raise UnprocessableError(f"{name}@{applied.sequence} is not in the log any more")
+        async with aclosing(client.log(workspace, name, self.id_, at=applied.sequence)) as entries:
+            async for entry in entries:
+                if entry.sequence < info.born or entry.sequence <= after:
+                    break
+                if entry.requests:
+                    row.below.append(_Row(entry, name=name))
 
     async def _collect(self, entries: AsyncIterator["LogEntry"]) -> None:
         async for entry in entries:

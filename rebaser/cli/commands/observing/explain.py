@@ -12,7 +12,7 @@ from rebaser_core.shell import command
 
 if TYPE_CHECKING:
     from rebaser_client.admin.explanations import ExplainedValue, Explanation
-    from rebaser_client.log.changes import Blame
+    from rebaser_client.log.blame import Blame
     from rebaser_core.explain.values import ValueInput
     from rebaser_core.ids import ChangeSetKey
     from rebaser_core.values import Value
@@ -153,19 +153,19 @@ def _ids_text(ids: tuple[str, ...], count: int) -> str:
 def _blame_text(blame: "Blame | None") -> str:
     if blame is None:
         return ""
-    from rebaser.cli.output.change_format import UNKNOWN, time_text
+    from rebaser.cli.output.change_format import blame_place, copies_text, time_text
 
-    parts = [f"{blame.id} in commit {blame.sequence or UNKNOWN}"]
+    parts = [f"{blame.id} in commit {blame_place(blame)}"]
     if blame.entry is not None:
         parts.append(f"at {time_text(blame.entry.time)}")
     if blame.request is not None:
         decision, who = blame.request
         parts.append(f"by {who.author or 'request'} ({decision.request_id})")
-    return " ".join(parts)
+    return ", ".join([" ".join(parts), *copies_text(blame)])
 
 
 def _value_object(explained: "ExplainedValue") -> dict[str, Any]:
-    from rebaser.cli.output.change_format import definition_json
+    from rebaser.cli.output.change_format import blame_json, definition_json
 
     found = explained.value
     return {
@@ -177,8 +177,8 @@ def _value_object(explained: "ExplainedValue") -> dict[str, Any]:
         "path": list(found.path),
         "origin": found.origin or None,
         "originCommit": found.origin_commit or None,
-        "defined": _blame_object(explained.blame),
-        "originDefined": _blame_object(explained.origin),
+        "defined": None if explained.blame is None else blame_json(explained.blame),
+        "originDefined": None if explained.origin is None else blame_json(explained.origin),
         "inputs": [
             {"name": one.name, "id": one.id, "matches": one.matches}
             | (_value_json(one.value) if one.value is not None else {"state": None})
@@ -193,16 +193,3 @@ def _value_object(explained: "ExplainedValue") -> dict[str, Any]:
 def _value_json(value: "Value") -> dict[str, Any]:
     error = None if value.error is None else asdict(value.error)
     return {"value": value.value, "state": value.state.value, "error": error}
-
-
-def _blame_object(blame: "Blame | None") -> dict[str, Any] | None:
-    if blame is None:
-        return None
-    from rebaser.cli.output.change_format import request_json, time_json
-
-    return {
-        "id": blame.id,
-        "position": blame.sequence or None,
-        "time": None if blame.entry is None else time_json(blame.entry.time),
-        "request": None if blame.request is None else request_json(*blame.request),
-    }

@@ -73,14 +73,26 @@ function content(value) {
     ${whole ? null : html`<p class="dim">The first ${count([...text].length)} of ${count(length)} characters.</p>`}`;
 }
 
+// A commit of this change set, or of one from which the definition was inherited or copied.
+function place(at, changeSetId, position) {
+  if (!changeSetId || changeSetId === at.path.changeSet) return html`<a href=${commitAddress(at, position)}>${position}</a>`;
+  const there = { path: { ...at.path, changeSet: changeSetId } };
+  return html`<a href=${commitAddress(there, position)}>${changeSetId}@${position}</a>`;
+}
+
 function origin(at, blame, now) {
   if (!blame?.blame) return html`<p class="dim">The history no longer tells who defined it.</p>`;
-  const { position, time, request } = blame.blame;
+  const { changeSetId, position, time, request, copies, lost } = blame.blame;
   return html`<p class="facts">
-    ${position ? html`<span>commit <a href=${commitAddress(at, position)}>${position}</a></span>` : null}
+    ${position ? html`<span>commit ${place(at, changeSetId, position)}</span>` : null}
     ${time ? html`<span title=${time}>${ago(time, now)}</span>` : null}
     ${request ? requestLine(request) : null}
-  </p>`;
+  </p>
+  ${lost ? html`<p class="dim">The history does not reach further back: ${lost}.</p>` : null}
+  ${[...copies].reverse().map((one) => html`<p class="facts">
+    <span>${one.kind === "replay" ? "rebased into" : "applied to"} ${place(at, one.changeSetId, one.position)}</span>
+    ${one.request ? requestLine(one.request) : null}
+  </p>`)}`;
 }
 
 const HISTORY = (at, now) => [
