@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import cbor2
 
@@ -9,7 +10,7 @@ from rebaser.change_set.replies import reply, response
 from rebaser_client.nats.link import _header_line
 from rebaser_client.nats.messages import parse_headers
 from rebaser_core.commit import Applied, Commit, Kind, Outcome
-from rebaser_core.decisions.decide import decide
+from rebaser_core.decisions.decide import DecidedBatch, decide
 from rebaser_core.decisions.queued_request import QueuedRequest
 from rebaser_core.errors import UnprocessableError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey, RequestId
@@ -22,9 +23,11 @@ from rebaser_core.messages import (
     encode_commit,
     read_sweep_headers,
 )
+from rebaser_core.messages.content_digest import digest_of
 from rebaser_core.messages.dead_letter import dead_headers
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.values import INT64_MAX
+from tests.fuzz.actions import decided_everywhere
 from tests.fuzz.mutate import Mutator, as_cbor
 from tests.fuzz.refusals import refused
 from tests.support.checkpoints import restored
@@ -79,16 +82,28 @@ def check_request(data: bytes) -> None:
     """Pass a request through all steps of an owner: whatever it is, it is decided, logged and answered, or put into the
     dead letters."""
     headers, payload = unframed(data)
-    state = ChangeSetState()
-    request_id, updates, error = "@1", (), None
     try:
         request = decode(headers, payload, expect=EnqueueUpdatesRequest)
-        request_id, updates = request.id, request.updates or ()  # type: ignore[assignment]
     except UnprocessableError as refusal:
-        error = refusal
+        check_edits(headers, QueuedRequest(1, RequestId("@1"), error=refusal))
+        return
     except UnsupportedVersion:
         return
-    decided = decide(state, Applied("stream", 0), [QueuedRequest(1, RequestId(request_id), updates, error=error)])
+    updates, action = request.updates or (), request.action
+    content = (request.from_change_set_id, request.recompute, request.expect_at)
+    about = {"author": request.author, "message": request.message, "expect_at": request.expect_at}
+    digest = digest_of(updates, *content, action)
+    queued = QueuedRequest(1, request.id, updates, recompute=request.recompute, digest=digest, **about)  # type: ignore[arg-type]
+    if action is None:
+        check_edits(headers, queued)
+        return
+    for decided in decided_everywhere(replace(queued, action=action)):
+        check_answers(headers, decided)
+
+
+def check_edits(headers: dict[str, str] | None, request: QueuedRequest) -> None:
+    state = ChangeSetState()
+    decided = decide(state, Applied("stream", 0), [request])
     commit = Commit(
         "id",
         0,
@@ -97,13 +112,20 @@ def check_request(data: bytes) -> None:
         "owner",
         decided.applied,
         0,
-        requests=tuple(decided.decisions),
-        delta=tuple(decided.delta),
+        requests=decided.decisions,
+        delta=decided.delta,
+        recompute=decided.recompute,
+        authors=decided.authors,
     )
     assert same_commit(decode_commit(*encode_commit(commit)), commit)
     state.fold(1, commit)
     again = restored(state)
     assert again.cells.keys() == state.cells.keys()
+    check_answers(headers, decided)
+
+
+def check_answers(headers: dict[str, str] | None, decided: DecidedBatch) -> None:
+    """Check that whoever sent the request can read its reply, and that a dead letter can be sent."""
     for decision, _ in decided.answers:
         answer = response(headers, KEY, decision, 1)
         assert decode(*reply(headers, KEY, decision, 1), expect=EnqueueUpdatesResponse) == answer
@@ -115,7 +137,9 @@ def check_request(data: bytes) -> None:
 
 
 def same_commit(one: Commit, other: Commit) -> bool:
-    return repr(one.requests) == repr(other.requests) and repr(one.delta) == repr(other.delta)
+    return all(
+        repr(getattr(one, name)) == repr(getattr(other, name)) for name in ("requests", "delta", "recompute", "authors")
+    )
 
 
 def check_reply(data: bytes) -> None:

@@ -30,6 +30,7 @@ TEXTS = (
     "../../x",
     "**", "match", "a**/*b*c",
     "*", ">", ".", "a.b", "$JS.API.INFO", "_INBOX.a", "v1", "v2", "v99999999999", "set", "derive", "sha256:" + "0" * 64,
+    "main", "ann", "open", "deleted", "theirs", "manual",
 )  # fmt: skip
 PIECES = (
     b"\r\n", b"\x00", b"\xff", b"\x80", b"[", b"{", b"]", b"}", b'"', b"\\u", b"\\ud800", b",", b":", b"1e999", b"NaN",
@@ -149,7 +150,10 @@ class Mutator:
                 return self.leaf()
 
     def key(self) -> Any:
-        names = ("op", "id", "value", "function", "inputs", "params", "updates", "updatesAddress", "v1", "v2", "status")
+        names = (
+            *("op", "id", "value", "function", "inputs", "params", "updates", "updatesAddress", "v1", "v2", "status"),
+            *("from", "at", "target", "upto", "onto", "settles", "keep", "protected", "first", "last", "of", "expect"),
+        )
         return self.chance.choice(names) if self.often(0.7) else self.leaf_of(TEXTS, NUMBERS)
 
     def leaf(self) -> Any:

@@ -7,6 +7,17 @@ documents, and returns otherwise.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.fuzz.branch_targets import (
+    check_addresses,
+    check_candidates,
+    check_changes,
+    check_headers,
+    check_replay,
+    check_result,
+    check_tail_blob,
+    make_candidates,
+    make_headers,
+)
 from tests.fuzz.message_targets import check_commit, check_reply, check_request, make_message
 from tests.fuzz.mutate import Mutator
 from tests.fuzz.payload_targets import (
@@ -49,6 +60,13 @@ TARGETS = {
     "checkpoint": Target(make_part, check_checkpoint),
     "checkpoint_v1": Target(make_blob("Checkpoint"), check_checkpoint),
     "blob": Target(make_blob("UpdatesBlob", "DeltaBlob"), check_blob),
+    "tail": Target(make_blob("TailBlob"), check_tail_blob),
+    "changes": Target(make_blob("ChangesBlob"), check_changes),
+    "replay": Target(make_blob("ReplayBlob"), check_replay),
+    "result": Target(make_blob("ResultBlob"), check_result),
+    "addresses": Target(make_blob("AddressesBlob"), check_addresses),
+    "candidates": Target(make_candidates, check_candidates),
+    "headers": Target(make_headers(), check_headers),
     "columns": Target(make_columns, check_columns),
     "value": Target(make_value, check_value),
     "subject": Target(make_subject, check_subject),

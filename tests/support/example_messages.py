@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from rebaser_core.branches.branch import Apply, Create, Rebase
+from rebaser_core.branches.branch import Apply, Changed, Contested, Create, Rebase
 from rebaser_core.commit import (
     PULL_ATTEMPT,
     Applied,
@@ -150,6 +150,13 @@ REQUESTS = {
 }
 
 
+CONFLICTS = (
+    Conflict("a", "edited again", Sides(Set("a", 1), Set("a", 1.0), None)),
+    Conflict("b", "edited again", Sides(None, Unset("b"), MATCHES[0])),
+    Conflict("c", "too large to show"),
+)
+
+
 RESPONSES = {
     1: {
         "success": response(Success(9, 42)),
@@ -161,17 +168,7 @@ RESPONSES = {
     2: {
         "applied": response(Success(9, 42, 36)),
         "rebased": response(Success(9, 42, 36, 2)),
-        "conflicts": response(
-            Conflicts(
-                "3 values differ",
-                42,
-                (
-                    Conflict("a", "edited again", Sides(Set("a", 1), Set("a", 1.0), None)),
-                    Conflict("b", "edited again", Sides(None, Unset("b"), MATCHES[0])),
-                    Conflict("c", "too large to show"),
-                ),
-            )
-        ),
+        "conflicts": response(Conflicts("3 values differ", 42, CONFLICTS)),
     },
 }
 
@@ -182,6 +179,18 @@ PROGRESS = {
         "working": DvuProgress(WS, CS, OWNER, 41, 1_200_000, 10_000_000, 12.5),
     }
 }
+
+
+OTHER = ADDRESS.replace("9f", "9e")
+TAIL = (row(31, UPDATES), row(32, MATCHES), TailRow(35), row(36, ()))
+CHANGES = {
+    "a": Changed(None, Set("a", 1)),
+    "b": Changed(Unset("b"), None),
+    "c": Changed(Set("c", 1), Set("c", 1.0), Contested(Set("c", 2), 38)),
+    "cart/total": Changed(UPDATES[5], Unset("cart/total"), Contested(None, 2**63 - 1)),
+}
+MATCH_CHANGES = {"cart/total": Changed(UPDATES[5], MATCHES[0])}
+REPLAY = Replay((Set("a", 1), Unset("b"), Remove("c")), (Set("b", 2), Remove("a")), Strategy.OURS)
 
 
 COMMITS = {
@@ -226,9 +235,7 @@ COMMITS = {
     3: {
         "before": edit(delta=UPDATES[:3], before=(Set("cart/1/price", 9.0), Unset("flags"), *MATCHES[:1])),
         "nothing-before": edit(delta=UPDATES[:1], before=(), checkpoint=CheckpointRef(ADDRESS, 30, 123_456)),
-        "before-blob": edit(
-            delta_blob=BlobRef(ADDRESS, 2_000_000), before=(), before_blob=BlobRef(ADDRESS.replace("9f", "9e"), 1_000)
-        ),
+        "before-blob": edit(delta_blob=BlobRef(ADDRESS, 2_000_000), before=(), before_blob=BlobRef(OTHER, 1_000)),
         "unknown-before": edit(delta=UPDATES[:1], authors=(Authorship("ann", "dearer ☃"),)),
         "reverts": edit(delta=UPDATES[:1], before=(), authors=(Authorship("", "wrong"),), reverts=Reverts(30, 38)),
         "reverts-request": edit(delta=UPDATES[:1], before=(), reverts=Reverts(38, 38, RequestId("r1"))),
@@ -280,10 +287,10 @@ COMMITS = {
             blobs=(ADDRESS,),
         ),
         "create": create(
-            origin=Origin(BASE, 36, BASE, 36, (row(31, UPDATES), row(32, MATCHES), TailRow(35), row(36, ()))),
+            origin=Origin(BASE, 36, BASE, 36, TAIL),
             checkpoint=CheckpointRef(ADDRESS, 30, 123_456),
             branch=BranchSummary(BASE, 36, BranchStatus.OPEN, 0, 0, BASE, 36),
-            blobs=(ADDRESS, ADDRESS.replace("9f", "9e")),
+            blobs=(ADDRESS, OTHER),
         ),
         "create-sibling": create(
             origin=Origin("ann", 36, BASE, 20, (), BlobRef(ADDRESS, 20_000)),

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rebaser_core.blobs.garbage import decode_candidates, encode_candidates
 from rebaser_core.checkpoint import read_checkpoint
 from rebaser_core.commit import (
     Computed,
@@ -24,17 +25,44 @@ from rebaser_core.encoding.envelope import ContentType
 from rebaser_core.messages import (
     REGISTRY,
     decode,
+    decode_addresses,
+    decode_changes,
     decode_commit,
     decode_delta,
+    decode_replay,
+    decode_result,
+    decode_tail,
     decode_updates_blob,
     encode,
+    encode_addresses,
+    encode_changes,
     encode_commit,
     encode_delta,
+    encode_replay,
+    encode_result,
+    encode_tail,
     encode_updates_blob,
 )
 from rebaser_core.state.columns import Columns
 from rebaser_core.state.computed_table import ComputedTable
-from tests.support.example_messages import COMMITS, COMPUTED, MATCHES, PROGRESS, REQUESTS, RESPONSES, UPDATES
+from tests.support.example_messages import (
+    ADDRESS,
+    AT,
+    CHANGES,
+    COMMITS,
+    COMPUTED,
+    CONFLICTS,
+    ID,
+    MATCH_CHANGES,
+    MATCHES,
+    OTHER,
+    PROGRESS,
+    REPLAY,
+    REQUESTS,
+    RESPONSES,
+    TAIL,
+    UPDATES,
+)
 from tests.support.example_states import (
     FOLDER,
     edited,
@@ -92,8 +120,24 @@ def no_longer(_: Any) -> tuple[None, bytes]:
     raise AssertionError("no release writes this version any more")
 
 
+def read_blob(decode_blob: Callable[[bytes], Any], _: dict[str, str], data: bytes) -> Any:
+    return decode_blob(data)
+
+
 def read_delta_blob(kind: Kind, _: dict[str, str], data: bytes) -> Any:
     return decode_delta(kind, data)
+
+
+# The blobs of branches, of replies and of garbage collections: a name, the content, and how it is read and written.
+BLOBS: tuple[tuple[str, Any, Callable[[bytes], Any], Callable[[Any], bytes]], ...] = (
+    ("TailBlob.v1.rows.cbor", TAIL, decode_tail, encode_tail),
+    ("ChangesBlob.v1.all.cbor", CHANGES, decode_changes, lambda changes: encode_changes(changes.items())),
+    ("ChangesBlob.v2.match.cbor", MATCH_CHANGES, decode_changes, lambda changes: encode_changes(changes.items())),
+    ("ReplayBlob.v1.all.cbor", REPLAY, partial(decode_replay, strategy=REPLAY.strategy), encode_replay),
+    ("ResultBlob.v1.conflicts.cbor", CONFLICTS, decode_result, encode_result),
+    ("AddressesBlob.v1.two.cbor", (ADDRESS, OTHER), decode_addresses, encode_addresses),
+    ("Candidates.v1.two.bin", {OTHER: AT, ADDRESS: 0}, decode_candidates, partial(encode_candidates, run=ID)),
+)
 
 
 def examples() -> Iterator[Example]:
@@ -158,6 +202,8 @@ def examples() -> Iterator[Example]:
             no_longer,
             current=False,
         )
+    for name, value, decode_blob, encode_blob in BLOBS:
+        yield Example(name, value, partial(read_blob, decode_blob), partial(bare, encode_blob))
     # These files are not compared byte for byte, because libraries decide how they write and compress.
     for name, folded, write in (
         ("v2.first", untracked(state()), partial(first_part, tracked=False)),

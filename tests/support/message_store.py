@@ -4,13 +4,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rebaser_core.blobs.address import address_of
-from rebaser_core.branches.branch import Apply, Rebase, differing
+from rebaser_core.branches.branch import Apply, Fork, Rebase, differing
 from rebaser_core.branches.merge import Merged
 from rebaser_core.checkpoint import Chain, open_checkpoint
 from rebaser_core.checkpoint.writer import CheckpointDraft
 from rebaser_core.commit import (
     Applied,
     BlobRef,
+    BranchStatus,
+    BranchSummary,
     CheckpointRef,
     Commit,
     Kind,
@@ -76,8 +78,9 @@ class Store:
         begin = 0
         if state.branch is not None and (state.checkpoint is None or state.checkpoint.sequence < state.branch.birth):
             begin = state.branch.birth
-        known = {"checkpoint": state.checkpoint, "begin": begin, "covers": state.covers if state.owes else None}
-        return Commit("c", state.last, kind, 0, "o", None, **(known | fields))  # type: ignore[arg-type]
+        covers = state.covers if state.owes else None
+        known = {"checkpoint": state.checkpoint, "begin": begin, "covers": covers, "applied": None}
+        return Commit("c", state.last, kind, 0, "o", **(known | fields))  # type: ignore[arg-type]
 
     def edit(self, name: str, sequence: int, delta: Definitions, at: int | None = None) -> str:
         """Return the code of the refusal; empty if the edit is applied."""
@@ -134,21 +137,26 @@ class Store:
         return replace(commit, replay=decode_replay(self.blobs[replay.blob.address], replay.strategy))
 
     def rebase(self, name: str, sequence: int, asked: Rebase) -> str:
-        """Rebase as the owner of the branch does, from the log or the state of the target."""
+        """Rebase as the owner of the branch does. Return the code of the refusal; empty if there is none."""
+        try:
+            theirs = self.theirs(name, asked)
+        except UnprocessableError as error:
+            return error.code
+        return self.decide(name, sequence, QueuedRequest(1, RequestId("r"), action=asked, theirs=theirs))
+
+    def theirs(self, name: str, asked: Rebase) -> Theirs:
+        """Read what a rebase needs, as the owner of the branch does, from the log or the state of the target."""
         state = self.live[name]
         refusal = refuse_rebase(state)
         if refusal is not None:
-            return refusal.code
+            raise refusal
         assert state.branch is not None
         target = asked.onto or state.branch.target
         log = [one for one in self.logs[target] if asked.upto is None or one.sequence <= asked.upto]
         source = Source(target, log[-1].sequence)
         load = self.load(target, source.sequence)[0]
-        try:
-            if asked.onto is None:
-                check_moves(state.branch, 0 if load.branch is None else load.branch.birth, source)
-        except UnprocessableError as error:
-            return error.code
+        if asked.onto is None:
+            check_moves(state.branch, 0 if load.branch is None else load.branch.birth, source)
         commits = [self.whole(decode_commit(one.headers, one.data)) for one in log if one.sequence > state.branch.base]
         folded = TargetCommits(name, state.branch.birth)
         for each in commits:
@@ -166,25 +174,28 @@ class Store:
                 definitions |= some
             assert asked.onto or definitions.items() <= folded.definitions.items()
         applied = None if asked.onto else folded.applied
-        theirs = Theirs(source, state.branch.base, definitions, applied, agreed if applied else {})
-        return self.decide(name, sequence, QueuedRequest(1, RequestId("r"), action=asked, theirs=theirs))
+        return Theirs(source, state.branch.base, definitions, applied, agreed if applied else {})
 
     def apply(self, name: str, sequence: int, asked: Apply) -> str:
-        """Apply as the owner of the target does, without the state in the memory of the branch's owner."""
-        log = [one for one in self.logs[asked.source] if asked.at is None or one.sequence <= asked.at]
-        if not log:
+        """Apply as the owner of the target does. Return the code of the refusal; empty if there is none."""
+        if not any(asked.at is None or one.sequence <= asked.at for one in self.logs[asked.source]):
             return "no_such_change_set"
+        try:
+            offer = self.offer(name, asked)
+        except UnprocessableError as error:
+            return error.code
+        request = QueuedRequest(1, RequestId("r"), action=asked, offer=offer, patch=offer.patch)
+        return self.decide(name, sequence, request)
+
+    def offer(self, name: str, asked: Apply) -> Offer:
+        """Read a branch that is to be applied to `name`, without the state in the memory of the branch's owner."""
+        log = [one for one in self.logs[asked.source] if asked.at is None or one.sequence <= asked.at]
         source = Source(asked.source, log[-1].sequence)
         now, then = self.live[asked.source].branch, self.load(asked.source, asked.at)[0]
         summary = None if then.branch is None else then.branch.summary()
-        try:
-            check_source(name, source, None if now is None else now.summary(), summary)
-        except UnprocessableError as error:
-            return error.code
+        check_source(name, source, None if now is None else now.summary(), summary)
         assert then.branch is not None
-        patch = tuple(differing(then.branch.changes.items(), then.cells.edit_of))
-        offer = Offer(source, then.branch.base, patch)
-        return self.decide(name, sequence, QueuedRequest(1, RequestId("r"), action=asked, offer=offer, patch=patch))
+        return Offer(source, then.branch.base, tuple(differing(then.branch.changes.items(), then.cells.edit_of)))
 
     def checkpoint(self, name: str, sequence: int) -> None:
         state = self.live[name]
@@ -202,6 +213,15 @@ class Store:
 
     def create(self, name: str, sequence: int, parent: str, at: int, *, sibling: bool) -> None:
         """Create as the owner of the new change set does, without any state."""
+        fork = self.fork(parent, at, sibling=sibling)
+        created = Commit(
+            *("c", 0, Kind.CREATE, 0, "o", None, fork.covers), checkpoint=fork.checkpoint, origin=fork.origin
+        )
+        self.append(name, sequence, created)
+        self.live[name], self.chains[name] = self.load(name)
+
+    def fork(self, parent: str, at: int, *, sibling: bool) -> Fork:
+        """Read what a new change set begins with."""
         log = [one for one in self.logs[parent] if one.sequence <= at]
         newest = decode_commit(log[-1].headers, log[-1].data)
         rows: tuple[TailRow, ...] = ()
@@ -220,15 +240,12 @@ class Store:
             target, base = branch.target, branch.base
         blob = None if self.inline else self.put(encode_tail(rows))
         origin = Origin(parent, log[-1].sequence, target, base, rows, blob)
-        self.append(
-            name,
-            sequence,
-            Commit("c", 0, Kind.CREATE, 0, "o", None, newest.covers, checkpoint=checkpoint, origin=origin),
-        )
-        self.live[name], self.chains[name] = self.load(name)
+        summary = BranchSummary(target, base, BranchStatus.OPEN, 0, 0, parent, origin.sequence)
+        return Fork(summary, origin, checkpoint, newest.covers)
 
     def tail_of(self, commit: Commit) -> tuple[TailRow, ...]:
-        assert commit.origin is not None
+        if commit.origin is None:  # it begins empty
+            return ()
         blob = commit.origin.tail_blob
         return commit.origin.tail if blob is None else decode_tail(self.blobs[blob.address])
 

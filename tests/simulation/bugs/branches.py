@@ -19,6 +19,20 @@ BUGS = (
         "        self.outcomes, self.redriven, self.attempts, self.with_result = {}, {}, {}, {}\n",
         "        self.attempts = {}\n",
     ),
+    # Every `create` commit says how much of its queue is decided, so the fold alone cannot keep the parent's number.
+    bug(
+        "a change set begins where the queue of its parent is decided",
+        "gentle",
+        6,
+        STATE,
+        "        self.applied = self.checkpoint = None\n",
+        "        self.checkpoint = None\n",
+        (
+            STATE,
+            "        if commit.applied is not None:\n",
+            "        if commit.applied is not None and (commit.kind is not Kind.CREATE or self.applied is None):\n",
+        ),
+    ),
     bug(
         "the newest commit of the parent is not copied",
         "gentle",
