@@ -1,10 +1,11 @@
-"""Completes names in a shell: an installation's workspaces, change sets, branches, and values in conflict.
+"""Completes names in a shell: an installation's workspaces, change sets, branches and their targets, and ids of values.
 
 Invariant: a completion never fails and never takes long. If the installation does not answer, nothing is offered.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import typer
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 SECONDS = 2.0  # if there is no answer within this time, nothing is offered
 OFFERED = 100  # maximum number of names that are offered
+MAX_LOADED = 16 * 1024 * 1024  # bytes of the checkpoint from which no ids are offered, because loading takes too long
 
 
 def complete_workspace(context: typer.Context, incomplete: str) -> list[str]:
@@ -27,7 +29,7 @@ def complete_workspace(context: typer.Context, incomplete: str) -> list[str]:
 
 def complete_change_set(context: typer.Context, incomplete: str) -> list[str]:
     """Offer the change sets of the workspace."""
-    workspace = _given(context, "workspace")
+    workspace = _given(context, "workspace") or _given(context, "ws")  # `status` also has an option of this name
 
     async def names(client: "RebaserClient") -> list[str]:
         return [key.change_set for key in await client.change_sets(workspace)]
@@ -43,6 +45,24 @@ def complete_branch(context: typer.Context, incomplete: str) -> list[str]:
         return [one.change_set for one in await client.branches(workspace) if one.target and one.status == "open"]
 
     return _offered(context, names, incomplete) if workspace else []
+
+
+def complete_id(context: typer.Context, incomplete: str) -> list[str]:
+    """Offer the ids of the change set's values, except those that have already been typed. Of a large change set, none
+    is offered."""
+    workspace, position = _given(context, "workspace"), _given(context, "change_set")
+    given = context.params.get("ids") or ()
+
+    async def names(client: "RebaserClient") -> list[str]:
+        from rebaser_client.log.positions import parse_position
+
+        parsed = parse_position(position, datetime.now(UTC))
+        if (await client.history_status(workspace, parsed.change_set)).checkpoint_bytes > MAX_LOADED:
+            return []
+        state = await client.state(workspace, parsed.change_set, at=parsed.at)
+        return [id_ for id_ in state.cells if id_ not in given]
+
+    return _offered(context, names, incomplete) if workspace and position else []
 
 
 def complete_conflict(context: typer.Context, incomplete: str) -> list[str]:
@@ -61,10 +81,48 @@ def complete_side(context: typer.Context, incomplete: str) -> list[str]:
     workspace, branch = _given(context, "workspace"), _given(context, "branch")
 
     async def names(client: "RebaserClient") -> list[str]:
-        info = await client.branch(workspace, branch)
-        return [branch] if info is None or info.target is None else [branch, info.target]
+        return [branch, *await _targets(client, workspace, branch)]
 
     return _offered(context, names, incomplete) if workspace and branch else []
+
+
+def complete_target(context: typer.Context, incomplete: str) -> list[str]:
+    """Offer the target of the branch."""
+    workspace, branch = _given(context, "workspace"), _given(context, "branch") or _given(context, "change_set")
+
+    async def names(client: "RebaserClient") -> list[str]:
+        return await _targets(client, workspace, branch)
+
+    return _offered(context, names, incomplete) if workspace and branch else []
+
+
+def complete_new_target(context: typer.Context, incomplete: str) -> list[str]:
+    """Offer the only target that a rebase can give the branch: the target of its target."""
+    workspace, branch = _given(context, "workspace"), _given(context, "branch")
+
+    async def names(client: "RebaserClient") -> list[str]:
+        return [
+            name
+            for target in await _targets(client, workspace, branch)
+            for name in await _targets(client, workspace, target)
+        ]
+
+    return _offered(context, names, incomplete) if workspace and branch else []
+
+
+def complete_target_of_new(context: typer.Context, incomplete: str) -> list[str]:
+    """Offer the targets that a new branch can have: its parent and the target of its parent."""
+    workspace, parent = _given(context, "workspace"), (_given(context, "from_") or "main").partition("@")[0]
+
+    async def names(client: "RebaserClient") -> list[str]:
+        return [parent, *await _targets(client, workspace, parent)]
+
+    return _offered(context, names, incomplete) if workspace else []
+
+
+async def _targets(client: "RebaserClient", workspace: str, branch: str) -> list[str]:
+    info = await client.branch(workspace, branch)
+    return [] if info is None or info.target is None else [info.target]
 
 
 def _offered(

@@ -63,6 +63,16 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DEFAULT_NATS = "nats://127.0.0.1:4222"
 
 
+def optional_workspace(help_text: str) -> Any:
+    """Return the argument WS of a command that also works without it."""
+    return typer.Argument(metavar="WS", help=help_text, show_default=False, autocompletion=complete_workspace)
+
+
+def optional_change_set(help_text: str) -> Any:
+    """Return the argument CS of a command that also works without it."""
+    return typer.Argument(metavar="CS", help=help_text, show_default=False, autocompletion=complete_change_set)
+
+
 def _option(name: str, kind: Any, help_text: str, metavar: str) -> inspect.Parameter:
     option = typer.Option(
         f"--{name.replace('_', '-')}", metavar=metavar, envvar=f"REBASER_{name.upper()}", help=help_text

@@ -230,6 +230,9 @@ async def test_an_apply_rebases_again_if_the_target_is_edited_meanwhile(
         assert state.taken.keys() == {"fix"}
 
 
+OPTIONAL = (["status"], ["tail"], ["doctor"], *(["dlq", one] for one in ("list", "show", "redrive", "drop")))
+
+
 async def test_a_shell_completes_names(
     js: JetStream,
     subjects: Subjects,
@@ -250,11 +253,31 @@ async def test_a_shell_completes_names(
         await contest(client)
         await client.rebase("shop", "fix")
         await client.create_branch("shop", "fast", follow="manual")
+        await client.create_branch("shop", "twig", "fix", follow="manual")
     assert await completed("get", "s") == ["shop"]
-    assert await completed("get", "shop", "") == ["fast", "fix", "main"]
+    assert await completed("get", "shop", "") == ["fast", "fix", "main", "twig"]
     assert await completed("rebase", "shop", "f") == ["fast", "fix"]
     assert await completed("resolve", "shop", "fix", "p") == ["price"]
     assert await completed("resolve", "shop", "fix", "price", "--take", "") == ["fix", "main"]
+    for words in OPTIONAL:
+        assert await completed(*words, "") == ["shop"], words
+        assert await completed(*words, "shop", "f") == ["fast", "fix"], words
+    assert await completed("status", "--workspace", "") == ["shop"]
+    assert await completed("diff", "shop", "fix", "m") == ["main"]
+    assert await completed("branch", "shop", "new", "--from", "f") == ["fast", "fix"]
+    assert await completed("branch", "shop", "new", "--target", "") == ["main"]
+    assert await completed("branch", "shop", "new", "--from", "fix@2h", "--target", "") == ["fix", "main"]
+    assert await completed("apply", "shop", "twig", "--to", "") == ["fix"]
+    assert await completed("apply", "shop", "fix", "--at", "9", "--expect", "") == ["main"]
+    assert await completed("rebase", "shop", "twig", "--onto", "") == ["main"]
+    assert await completed("rebase", "shop", "fix", "--onto", "") == []
+    assert await completed("revert", "shop", "fix", "--of", "") == ["main"]
+    for command in ("get", "log", "blame", "explain"):
+        assert await completed(command, "shop", "main", "") == ["free", "price", "qty", "x y"], command
+    assert await completed("get", "shop", "fix", "price", "") == ["free", "x y"]
+    assert await completed("log", "shop", "main@1", "p") == ["price"]
+    monkeypatch.setattr(completion, "MAX_LOADED", -1)
+    assert await completed("get", "shop", "main", "") == [], "the state is too large to be loaded for that"
     monkeypatch.setattr(completion, "SECONDS", 0.1)
     assert await completed("get", "s", url="nats://127.0.0.1:1") == []
 

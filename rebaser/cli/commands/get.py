@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rebaser.cli.completion import complete_id
 from rebaser.cli.errors import CommandFailed, usage_error
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Position, Prefix, Workspace, checked_position
 from rebaser.cli.output import console
@@ -28,7 +29,11 @@ def get(
     change_set: Position,
     ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ID", help="Ids of values to show, or patterns ('cart/*/price'). Default: all values."),
+        typer.Argument(
+            metavar="ID",
+            help="Ids of values to show, or patterns ('cart/*/price'). Default: all values.",
+            autocompletion=complete_id,
+        ),
     ] = None,
     *,
     json: Json = False,

@@ -4,10 +4,8 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from rebaser.cli.errors import CommandFailed, usage_error
-from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
+from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, optional_workspace
 from rebaser.cli.output import console
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import check_token
@@ -17,9 +15,7 @@ if TYPE_CHECKING:
 
 
 def list_(
-    workspace: Annotated[
-        str | None, typer.Argument(metavar="WS", help="List the change sets of this workspace.", show_default=False)
-    ] = None,
+    workspace: Annotated[str | None, optional_workspace("List the change sets of this workspace.")] = None,
     *,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,

@@ -23,6 +23,7 @@ from rebaser.cli.commands.branching.apply_output import (
 )
 from rebaser.cli.commands.branching.conflicts import show_found
 from rebaser.cli.commands.branching.rebase import rebase_refused
+from rebaser.cli.completion import complete_target
 from rebaser.cli.errors import CommandFailed, usage_error
 from rebaser.cli.options import (
     DEFAULT_NATS,
@@ -60,14 +61,23 @@ def apply(
     workspace: Workspace,
     branch: Branch,
     *,
-    to: Annotated[str | None, typer.Option(metavar="CS", help="Fail unless this is the target of the branch.")] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CS", help="Fail unless this is the target of the branch.", autocompletion=complete_target
+        ),
+    ] = None,
     at: Annotated[
         str | None,
         typer.Option(metavar="P", help="Apply the branch as of this position: a log sequence, an age or a time."),
     ] = None,
     expect: Annotated[
         str | None,
-        typer.Option(metavar="CS@P", help="Fail if the target was edited after this log sequence. Needs --at."),
+        typer.Option(
+            metavar="CS@P",
+            help="Fail if the target was edited after this log sequence. Needs --at.",
+            autocompletion=complete_target,
+        ),
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail if the target has edits that the branch does not have.")

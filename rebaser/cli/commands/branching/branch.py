@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rebaser.cli.completion import complete_change_set, complete_target_of_new
 from rebaser.cli.errors import CommandFailed, refusal
 from rebaser.cli.options import (
     DEFAULT_NATS,
@@ -39,6 +40,7 @@ def branch(
             metavar="CS[@POSITION]",
             envvar="REBASER_BRANCH_FROM",
             help="The parent, as it is now or at a position.",
+            autocompletion=complete_change_set,
         ),
     ] = "main",
     target: Annotated[
@@ -46,6 +48,7 @@ def branch(
         typer.Option(
             metavar="CS",
             help="Compare the branch with CS, and apply it to CS: the parent (default), or the parent's target.",
+            autocompletion=complete_target_of_new,
         ),
     ] = None,
     closed: Annotated[

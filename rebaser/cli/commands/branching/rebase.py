@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rebaser.cli.completion import complete_new_target
 from rebaser.cli.errors import CommandFailed, refusal
 from rebaser.cli.options import (
     DEFAULT_NATS,
@@ -41,7 +42,9 @@ def rebase(
     onto: Annotated[
         str | None,
         typer.Option(
-            metavar="CS", help="Make CS the target of the branch. CS must be the target of the current target."
+            metavar="CS",
+            help="Make CS the target of the branch. CS must be the target of the current target.",
+            autocompletion=complete_new_target,
         ),
     ] = None,
     author: Author = "",

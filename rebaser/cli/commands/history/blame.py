@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rebaser.cli.completion import complete_id
 from rebaser.cli.errors import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, NoPager, Position, Prefix, Workspace, checked_position
 from rebaser.cli.output import console
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 def blame(
     workspace: Workspace,
     change_set: Position,
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of values.")],
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of values.", autocompletion=complete_id)],
     *,
     deep: Annotated[
         bool,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rebaser.cli.completion import complete_change_set
 from rebaser.cli.errors import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, NoPager, Position, Prefix, Workspace, checked_position
 from rebaser.cli.output import console
@@ -29,6 +30,7 @@ def diff(
         typer.Argument(
             metavar="CS[@POSITION]",
             help="Compare with this. Default: the same change set as it is now; for a branch, its base.",
+            autocompletion=complete_change_set,
         ),
     ] = None,
     *,

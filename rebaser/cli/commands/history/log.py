@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rebaser.cli.completion import complete_id
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, NoPager, Position, Prefix, Workspace, checked_position
 from rebaser.cli.output import console
 from rebaser_client.errors import NotAllowed
@@ -29,7 +30,10 @@ def log(
     workspace: Workspace,
     change_set: Position,
     id_: Annotated[
-        str | None, typer.Argument(metavar="ID", help="Show only commits that define or remove this value.")
+        str | None,
+        typer.Argument(
+            metavar="ID", help="Show only commits that define or remove this value.", autocompletion=complete_id
+        ),
     ] = None,
     *,
     lines: Annotated[

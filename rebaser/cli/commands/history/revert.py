@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rebaser.cli.completion import complete_target
 from rebaser.cli.errors import CommandFailed, refusal, usage_error
 from rebaser.cli.options import (
     DEFAULT_NATS,
@@ -55,7 +56,12 @@ def revert(
         str | None, typer.Option(metavar="ID", help="Revert only the edits of this request in the commit P.")
     ] = None,
     of: Annotated[
-        str | None, typer.Option(metavar="CS", help="Revert commits of CS, the target of the branch, in the branch.")
+        str | None,
+        typer.Option(
+            metavar="CS",
+            help="Revert commits of CS, the target of the branch, in the branch.",
+            autocompletion=complete_target,
+        ),
     ] = None,
     author: Author = "",
     message: Message = "",

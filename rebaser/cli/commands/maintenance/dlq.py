@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from rebaser.cli.errors import CommandFailed, usage_error
-from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, checked_key, examples, with_access
+from rebaser.cli.options import (
+    DEFAULT_NATS,
+    Json,
+    Nats,
+    Prefix,
+    checked_key,
+    examples,
+    optional_change_set,
+    optional_workspace,
+    with_access,
+)
 from rebaser.cli.output import console
 
 if TYPE_CHECKING:
@@ -36,12 +46,8 @@ dlq = typer.Typer(
     ),
 )
 
-Workspace = Annotated[
-    str | None, typer.Argument(metavar="WS", help="Only dead letters of this workspace.", show_default=False)
-]
-ChangeSet = Annotated[
-    str | None, typer.Argument(metavar="CS", help="Only dead letters of this change set.", show_default=False)
-]
+Workspace = Annotated[str | None, optional_workspace("Only dead letters of this workspace.")]
+ChangeSet = Annotated[str | None, optional_change_set("Only dead letters of this change set.")]
 Code = Annotated[
     str | None, typer.Option(metavar="CODE", help="Only dead letters with this reason code.", allow_from_autoenv=False)
 ]

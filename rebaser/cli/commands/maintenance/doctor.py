@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rebaser.cli.errors import CommandFailed, usage_error
-from rebaser.cli.options import ACCESS_VALUES, DEFAULT_NATS, Json, Nats, Prefix, checked_key
+from rebaser.cli.options import (
+    ACCESS_VALUES,
+    DEFAULT_NATS,
+    Json,
+    Nats,
+    Prefix,
+    checked_key,
+    optional_change_set,
+    optional_workspace,
+)
 from rebaser.cli.output import console
 from rebaser_core.shell import command
 
@@ -28,8 +37,8 @@ SHOWN = 20  # maximum number of requests, or of values, that are shown for a fin
 
 
 def doctor(
-    workspace: Annotated[str | None, typer.Argument(metavar="WS", help="Workspace.", show_default=False)] = None,
-    change_set: Annotated[str | None, typer.Argument(metavar="CS", help="Change set.", show_default=False)] = None,
+    workspace: Annotated[str | None, optional_workspace("Workspace.")] = None,
+    change_set: Annotated[str | None, optional_change_set("Change set.")] = None,
     *,
     repair: Annotated[
         bool,

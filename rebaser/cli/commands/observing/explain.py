@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rebaser.cli.completion import complete_id
 from rebaser.cli.errors import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, ChangeSet, Json, Nats, Prefix, Workspace, checked_key
 from rebaser.cli.output import console
@@ -25,7 +26,12 @@ def explain(
     change_set: ChangeSet,
     id_: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="Explain this value instead of the change set.", show_default=False),
+        typer.Argument(
+            metavar="[ID]",
+            help="Explain this value instead of the change set.",
+            show_default=False,
+            autocompletion=complete_id,
+        ),
     ] = None,
     *,
     json: Json = False,

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rebaser.cli.completion import complete_workspace
 from rebaser.cli.errors import CommandFailed
-from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, checked_key
+from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, checked_key, optional_change_set, optional_workspace
 from rebaser.cli.output import console
 from rebaser.cli.output.wording import progress_text
 from rebaser.cli.sending.outcome import tally_text
@@ -27,13 +28,11 @@ NEARLY_FULL = 90.0  # percentage of a stream's size limit from which `status` wa
 
 
 def status(
-    ws: Annotated[
-        str | None, typer.Argument(metavar="WS", help="Show only change sets of this workspace.", show_default=False)
+    ws: Annotated[str | None, optional_workspace("Show only change sets of this workspace.")] = None,
+    cs: Annotated[str | None, optional_change_set("Show only this change set.")] = None,
+    workspace: Annotated[
+        str | None, typer.Option(metavar="WS", help="Same as the argument WS.", autocompletion=complete_workspace)
     ] = None,
-    cs: Annotated[
-        str | None, typer.Argument(metavar="CS", help="Show only this change set.", show_default=False)
-    ] = None,
-    workspace: Annotated[str | None, typer.Option(metavar="WS", help="Same as the argument WS.")] = None,
     acks: Annotated[
         float | None,
         typer.Option(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rebaser.cli.errors import DONE, INTERRUPTED, usage_error
-from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, checked_key
+from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, checked_key, optional_change_set, optional_workspace
 from rebaser.cli.output import console
 from rebaser_client.log.positions import parse_time
 from rebaser_core.errors import UnprocessableError
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 
 
 def tail(
-    workspace: Annotated[str | None, typer.Argument(metavar="WS", help="Show only messages of this workspace.")] = None,
-    change_set: Annotated[
-        str | None, typer.Argument(metavar="CS", help="Show only messages of this change set.")
-    ] = None,
+    workspace: Annotated[str | None, optional_workspace("Show only messages of this workspace.")] = None,
+    change_set: Annotated[str | None, optional_change_set("Show only messages of this change set.")] = None,
     *,
     requests: Annotated[bool, typer.Option("--requests", help="Show requests that wait in the queue.")] = False,
     commits: Annotated[bool, typer.Option("--commits", help="Show commits (the default).")] = False,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rebaser.cli.errors import DONE, INTERRUPTED, usage_error
-from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix
+from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, optional_workspace
 from rebaser.cli.output import console
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import check_token
@@ -21,9 +21,7 @@ DEFAULT_LIMIT = 100  # default maximum number of change sets if stdout is not a 
 
 
 def top(
-    workspace: Annotated[
-        str | None, typer.Argument(metavar="WS", help="Show only change sets of this workspace.", show_default=False)
-    ] = None,
+    workspace: Annotated[str | None, optional_workspace("Show only change sets of this workspace.")] = None,
     *,
     interval: Annotated[float, typer.Option(metavar="SECONDS", min=1.0, help="Seconds between two updates.")] = 2.0,
     once: Annotated[
