@@ -16,7 +16,7 @@ from rebaser_core.ids import ChangeSetKey
 def describe_owner(owner: Owner, now: float) -> dict[str, object]:
     """Return the state of `owner`, with the field names of `rebaser_core.explain.facts.OwnerFacts`. Times are in
     seconds."""
-    state, progress = owner.lifecycle, owner.progress
+    state, progress, log = owner.lifecycle, owner.progress, owner.commits
     deciding = state.phase is Phase.ACTIVE and (state.busy or state.queued)
     return {
         "phase": "deciding" if deciding else state.phase.value,
@@ -29,6 +29,8 @@ def describe_owner(owner: Owner, now: float) -> dict[str, object]:
         "updateSeconds": 0.0 if progress is None else round(now - progress.started, 3),
         "stopping": "" if state.stopping is None else state.stopping.value,
         "deliveries": owner.lease.task.message.delivered,
+        "appendWaits": 0.0 if log is None else round(log.append_waits(), 3),
+        "appendTook": 0.0 if log is None else round(log.append_took(), 3),
     }
 
 
@@ -41,6 +43,7 @@ def take_census(owners: Collection[Owner], slow_updates: Iterable[SlowUpdate]) -
         updates=Counter(PUT_OFF if state.is_put_off else state.update_state for state in states),
         slow_updates=tuple(slow_updates),
         debt_age=max((log.debt.age() for log in logs), default=0.0),
+        append_age=max((log.append_waits() for log in logs), default=0.0),
         values=sum(len(log.state.cells) for log in logs),
         tail_max=max((log.tail_weight for log in logs), default=0),
     )

@@ -7,7 +7,8 @@ stream, as if the stream had been restored from a backup.
 
 from collections.abc import Callable
 
-from rebaser.change_set.log.commit_log import CommitLog, open_log
+from rebaser.change_set.known_functions import load_functions
+from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.runtime.context import Context
 from rebaser_client.jetstream import OrderedConsumer, StreamInfo
 from rebaser_client.task_groups import flat_task_group
@@ -73,6 +74,35 @@ async def open_change_set(context: Context, key: ChangeSetKey, on_ready: Callabl
             await consumer.__aexit__(None, None, None)
         raise
     return OpenChangeSet(commits, consumer, Applied(stream.created, decided), stream.last_sequence)
+
+
+async def open_log(context: Context, key: ChangeSetKey) -> CommitLog:
+    """Load the log of `key`. Raise the errors of `StateLoader.load`."""
+    await load_functions()
+    loaded = await context.reader.load(key)
+
+    def unanswered(error: TransientError) -> None:
+        context.stream_watch.check_soon()  # a missing stream may be the cause
+        text = f"NATS has not answered an append to the log: {error.message}"
+        context.health.record(context.now(), TransientError(text, code="append_unanswered"), key=key)
+
+    commits = CommitLog(
+        context.js,
+        context.subjects,
+        key,
+        loaded,
+        blobs=context.blobs,
+        owner=context.settings.server_id,
+        inline_max=context.connection.max_payload // 2,
+        retry_window=context.settings.retry_window,
+        history=context.settings.history_for > 0 or loaded.state.branch is not None,
+        now_ms=context.now_ms,
+        new_id=context.new_id,
+        on_unanswered=unanswered,
+    )
+    if context.spans_of is not None:
+        commits.spans = context.spans_of(context.subjects, key)
+    return commits
 
 
 def _check_same(stream: StreamInfo, consumer: OrderedConsumer) -> None:

@@ -259,6 +259,11 @@ GAUGES = (
         lambda _, census: census.debt_age,
     ),
     _gauge(
+        "append_age_seconds_max",
+        "The time for which the oldest append in progress on this server has waited for NATS.",
+        lambda _, census: census.append_age,
+    ),
+    _gauge(
         "lease_age_seconds", "Time since the last round of progress acks began.", lambda seen, _: seen.progress_silent
     ),
     _gauge(

@@ -30,6 +30,8 @@ class OwnerFacts:
       `retry_in` seconds). `failures` is the number of consecutive failed attempts. `update_seconds` is how long the
       update has been running, and `done` is how many of `total` values it has updated. `sees_jobs` is true if `done`
       grows while a Spark job runs, and false if it grows only when a job ends.
+    - `append_waits` is how long the append of the owner's current commit has been waiting for an answer of NATS, and
+      `append_took` is how long its newest append of the last seconds took. They are 0 if there is none.
     - `stopping` is the reason why the server is giving up the change set, or empty if it is not giving it up.
     - `deliveries` is the number of times that the task was delivered. If it is more than 1, an earlier owner ended
       without completing the task.
@@ -50,6 +52,8 @@ class OwnerFacts:
     total: int | None = None
     update_seconds: float = 0.0
     sees_jobs: bool = False
+    append_waits: float = 0.0
+    append_took: float = 0.0
     stopping: str = ""
     deliveries: int = 1
     trouble_code: str = ""

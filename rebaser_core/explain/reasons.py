@@ -129,7 +129,7 @@ def _by_phase(facts: ChangeSetFacts, server: ServerFacts, about: OwnerFacts) -> 
             "wait: a large change set takes seconds to load; if it is loaded repeatedly, see the last failure, and "
             f"check the log with `{command('doctor', facts.workspace, facts.change_set)}`",
         )
-    elif about.phase == "deciding":
+    elif about.phase == "deciding" and not surroundings.slow_append(facts):
         stuck = min(about.idle, facts.queue.oldest) > STUCK
         yield WaitReason(
             "owner_stuck" if stuck else "deciding",
@@ -140,7 +140,7 @@ def _by_phase(facts: ChangeSetFacts, server: ServerFacts, about: OwnerFacts) -> 
             if stuck
             else "wait",
         )
-    elif about.phase != "active":
+    elif about.phase not in ("active", "deciding"):
         yield WaitReason(
             "handing_over",
             f"server {server.id} is giving up the change set{f' ({about.stopping})' if about.stopping else ''}",
@@ -276,6 +276,7 @@ RULES: tuple[Callable[[ChangeSetFacts], Iterator[WaitReason]], ...] = (
     _log_readable,
     _servers,
     surroundings.full,
+    surroundings.append,
     _held,
     _owned,
     _unowned,

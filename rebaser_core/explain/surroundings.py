@@ -10,9 +10,11 @@ from rebaser_core.shell import command
 NEARLY_FULL = 95.0  # percentage of its size limit from which a stream is reported as full
 SLOW_TRIP = 0.25  # seconds; a round trip to NATS that takes longer is reported as slow
 BUSY = 0.25  # seconds; an event loop that is late by more than this is reported
+SLOW_APPEND = 0.5  # seconds; an append to the log that takes longer, beyond the round trip, is reported as slow
 SLOW_ANSWER = 1.0  # seconds; an answer from JetStream that takes longer is reported as slow
 SKEW = 10.0  # seconds; a clock that is off by more than this is reported
 REFUSED = "commit_refused"  # the error code if NATS did not store an owner's commit
+CHECK_DISKS = "check the disks and the load of the NATS servers"
 AT_LIMIT = "maximum bytes exceeded"  # in the error of a stream that is full; one small message may still fit
 
 
@@ -50,6 +52,34 @@ def full(facts: ChangeSetFacts) -> Iterator[WaitReason]:
                 "check the NATS servers; without a majority of the copies, nothing can be stored",
                 waits=False,
             )
+
+
+def slow_append(facts: ChangeSetFacts) -> float:
+    """Return the seconds for which the append of the owner waits, or that its last one took, if NATS is the cause; 0 if
+    neither is slow, or if the server or its network is slow as a whole."""
+    about = None if facts.owner is None else facts.owner[1]
+    if about is None or about.lag > BUSY or about.rtt > SLOW_TRIP:
+        return 0.0
+    seconds = max(about.append_waits, about.append_took)
+    return seconds if seconds > SLOW_APPEND + about.rtt else 0.0
+
+
+def append(facts: ChangeSetFacts) -> Iterator[WaitReason]:
+    seconds = slow_append(facts)
+    if facts.owner is None or not seconds:
+        return
+    server, about = facts.owner
+    text = (
+        f"NATS has not stored a commit of server {server.id} for {age(seconds)}"
+        if about.append_waits >= seconds
+        else f"NATS took {age(seconds)} to store the newest commit of server {server.id}"
+    )
+    yield WaitReason(
+        "slow_storage",
+        f"{text}, though a round trip takes {age(about.rtt)}",
+        f"{CHECK_DISKS}; if a stream has no leader (`nats stream report`), start the servers that hold its copies",
+        waits=facts.works,
+    )
 
 
 def queue(facts: ChangeSetFacts) -> Iterator[WaitReason]:
@@ -168,11 +198,11 @@ def slow(facts: ChangeSetFacts) -> Iterator[WaitReason]:
             "check the network between this machine and NATS",
             waits=False,
         )
-    elif facts.api_seconds > SLOW_ANSWER + facts.rtt:
+    elif facts.api_seconds > SLOW_ANSWER + facts.rtt and not slow_append(facts):
         yield WaitReason(
             "slow_storage",
             f"JetStream took {age(facts.api_seconds)} to answer, though a round trip takes {age(facts.rtt)}",
-            "check the disks and the load of the NATS servers",
+            CHECK_DISKS,
             waits=False,
         )
     skews = {server.id: server.about.skew for server in facts.servers if server.about is not None}

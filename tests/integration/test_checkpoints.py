@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from rebaser.change_set.loading import open_log
 from rebaser.change_set.log import checkpointer
-from rebaser.change_set.log.commit_log import CommitLog, open_log
+from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.runtime.context import Context
 from rebaser.settings import Settings
 from rebaser_client.jetstream import JetStream

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from rebaser.change_set.log.commit_log import CommitLog, open_log
+from rebaser.change_set.loading import open_log
+from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.change_set.readers.target_reader import read_theirs
 from rebaser.runtime.context import Context
 from rebaser.settings import Settings

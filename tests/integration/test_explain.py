@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
+from rebaser.change_set.log import commit_log
 from rebaser.change_set.processor import Processor
 from rebaser.pings import about_change_set, answer_pings, describe
 from rebaser.server import Server
@@ -17,11 +18,13 @@ from rebaser_client.admin.explanations import Explanation
 from rebaser_client.jetstream import JetStream
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.commit import CheckpointRef, Kind
+from rebaser_core.explain import reasons
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_commit
 from rebaser_core.streams.subjects import Subjects
 from tests.support.commands import rebaser, rebaser_json
 from tests.support.contexts import context_of
+from tests.support.nats_proxy import Frame, Proxy
 from tests.support.owned_log import OpenLog
 from tests.support.owners import DOUBLE, Engine, serving
 
@@ -126,6 +129,48 @@ async def test_all_slots_are_taken(
         await until("quiet", "other")
 
 
+@pytest.mark.parametrize("lost", [False, True], ids=["late", "never"])
+async def test_a_disk_that_stores_commits_slowly_is_named_and_not_the_owner(
+    js: JetStream,
+    lossy: JetStream,
+    proxy: Proxy,
+    subjects: Subjects,
+    client: RebaserClient,
+    until: Explain,
+    monkeypatch: pytest.MonkeyPatch,
+    lost: bool,
+) -> None:
+    """The answers to appends wait, or never come, while the connection and all other answers are fast."""
+    held: list[bytes] = []
+    slow = True
+
+    def hold(frame: Frame) -> bool:
+        if not slow or f'"{subjects.commits_stream}"'.encode() not in frame.payload or b'"seq"' not in frame.payload:
+            return False
+        held.append(frame.raw)
+        return True
+
+    proxy.lose = hold
+    monkeypatch.setattr(reasons, "STUCK", 0.0)
+    async with answering(lossy, subjects):
+        await client.enqueue_updates("ws", "cs", [Set("a", 1)])
+        told = await until("slow_storage")
+        assert told.waits
+        assert not {"owner_stuck", "deciding"} & {reason.code for reason in told.reasons}
+        if lost:
+            with anyio.fail_after(60):
+                while not (trouble := (await client.explain("ws", "cs")).facts.servers[0].trouble):
+                    pass
+            assert "has not answered an append" in trouble
+            assert (await client.explain("ws", "cs")).reasons[0].code == "slow_storage"
+        slow = False
+        if not lost:
+            await proxy.say(b"".join(held))
+            assert (await until("slow_storage")).facts.servers[0].about  # the append has ended, and was slow
+        monkeypatch.setattr(commit_log, "RECENT", 0.0)
+        await until("quiet")
+
+
 async def test_an_owner_that_does_not_answer_may_be_dead(
     js: JetStream, subjects: Subjects, client: RebaserClient, until: Explain
 ) -> None:
@@ -170,9 +215,9 @@ async def test_a_log_that_cannot_be_read_is_named(
     async with answering(js, subjects):
         await client.enqueue_updates("ws", "cs", [Set("a", 2)])
         with anyio.fail_after(60):
-            while not (reasons := [one.code for one in (await until("log_unreadable")).reasons])[1:]:
+            while not (codes := [one.code for one in (await until("log_unreadable")).reasons])[1:]:
                 pass
-        assert set(reasons[1:]) <= {
+        assert set(codes[1:]) <= {
             "loading",
             "failing",
             "handing_over",

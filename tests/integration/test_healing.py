@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rebaser.change_set.healing import heal
-from rebaser.change_set.log.commit_log import open_log
+from rebaser.change_set.loading import open_log
 from rebaser.dvu.functions.registry import ENTRY_POINT_GROUP, registry
 from rebaser.settings import Settings
 from rebaser.sweeper.debts import DebtTracker

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 import anyio
 import pytest
 
+from rebaser.change_set.loading import open_log
 from rebaser.change_set.log import commit_drafts
-from rebaser.change_set.log.commit_log import CommitLog, open_log
+from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.settings import Settings
 from rebaser_client import RebaserClient, Remove, RequestRejected, Set, Update, cooperative
 from rebaser_client.jetstream import JetStream

@@ -10,7 +10,7 @@ from anyio.lowlevel import checkpoint
 from rebaser.change_set.attempts.poison import PoisonDetector
 from rebaser.change_set.lease import Lease, Task
 from rebaser.change_set.lifecycle import Reason
-from rebaser.change_set.log.commit_log import open_log
+from rebaser.change_set.loading import open_log
 from rebaser.runtime.dead_letters import DeadLetterPublisher
 from rebaser.settings import Settings
 from rebaser.sweeper.sweeper import Sweeper

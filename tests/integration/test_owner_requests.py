@@ -7,7 +7,7 @@ from anyio.lowlevel import checkpoint
 
 from rebaser.change_set import processor
 from rebaser.change_set.attempts.poison import PoisonDetector
-from rebaser.change_set.log.commit_log import open_log
+from rebaser.change_set.loading import open_log
 from rebaser.change_set.readers.request_reader import RequestReader
 from rebaser.settings import Settings
 from rebaser_client import RebaserClient, Set, cooperative

@@ -8,7 +8,8 @@ from anyio.lowlevel import checkpoint
 
 import rebaser.change_set.log.checkpointer
 import rebaser.dvu.update
-from rebaser.change_set.log.commit_log import CommitLog, open_log
+from rebaser.change_set.loading import open_log
+from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.runtime.context import Context
 from rebaser_client import RebaserClient, Set
 from rebaser_client.jetstream import JetStream

@@ -12,7 +12,8 @@ import pytest
 from rebaser.change_set import serial_dvu
 from rebaser.change_set.attempts import counted_attempts
 from rebaser.change_set.attempts.counted_attempts import DEFERRAL, DEFERRAL_MAX
-from rebaser.change_set.log.commit_log import CommitLog, open_log
+from rebaser.change_set.loading import open_log
+from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser.runtime.context import Context

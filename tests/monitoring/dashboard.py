@@ -131,6 +131,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
     ),
     "NATS": (
         Panel("Duration of appends", "s", quantiles("append_seconds", "kind")),
+        Panel("Oldest append in progress", "s", (each("append_age_seconds_max"),)),
         Panel("Round trip", "s", (each("nats_rtt_seconds"),)),
         Panel("Connected", "bool_yes_no", (each("nats_connected"),)),
         Panel("Clock: seconds ahead of NATS", "s", (each("clock_ahead_seconds"),)),

@@ -10,9 +10,24 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from rebaser.telemetry.catalogue import APPEND_SECONDS
 from tests.docs.pages import ROOT
 from tests.monitoring.alert import Alert
-from tests.monitoring.fleet import BEGINS, FAULT_AT, JOB, STEP, STEPS, A, B, Fault, event, fault, restarting, series
+from tests.monitoring.fleet import (
+    BEGINS,
+    FAULT_AT,
+    JOB,
+    STEP,
+    STEPS,
+    TRAFFIC,
+    A,
+    B,
+    Fault,
+    event,
+    fault,
+    restarting,
+    series,
+)
 from tests.monitoring.promql import check_query
 from tests.monitoring.render import ALERTS, annotations, title
 from tests.monitoring.scenarios import SCENARIOS
@@ -115,6 +130,46 @@ def test_consumers_that_are_silent_again_and_again_fire_an_alert(tmp_path: Path)
     alert = BY_NAME["ConsumersDeleted"]
     silent = fault("rebaser_consumer_resets_total", f"1+1x{STEPS - BEGINS}", why="silent", instance=A)
     run(tmp_path, checked([silent], (FAULT_AT + alert.hold + 60, alert.name, {"job": JOB})))
+
+
+def appends(every: int, upto: float | None) -> list[Fault]:
+    """Return a fault: from now on, `every` appends end in each step, each of which takes longer than `upto` seconds."""
+    bounds = (*(f"{bound}" for bound in APPEND_SECONDS.bounds), "+Inf")
+    done, rest = BEGINS * TRAFFIC, STEPS - BEGINS
+    faults = [
+        fault("rebaser_append_seconds_count", f"{done}+{every}x{rest}", kind=kind) for kind in ("requests", "dvu")
+    ]
+    for bound in bounds[2:]:
+        more = every if upto is not None and float(bound) > upto else 0
+        faults += [
+            fault("rebaser_append_seconds_bucket", f"{done}+{more}x{rest}", kind=kind, le=bound)
+            for kind in ("requests", "dvu")
+        ]
+    return faults
+
+
+_LONG = STEPS - BEGINS - 4
+WAITS = "rebaser_append_age_seconds_max"
+SLOW_DISKS = {  # after how many seconds an append ends, how many end in a step, and what waits when Prometheus looks
+    "a few appends of 3 s": [*appends(4, 2.0), fault(WAITS, f"1.2x0 0.4x0 2.9x0 1.5x0 2.2x{_LONG}", instance=A)],
+    "one change set, 15 s": [*appends(1, 10.0), fault(WAITS, f"4x0 12x0 9x0 3x0 7x{_LONG}", instance=A)],
+    "0.7 s": [*appends(20, 0.5), fault(WAITS, f"0.5x0 0.1x0 0.6x0 0.3x0 0.4x{_LONG}", instance=A)],
+    "no append ends": [*appends(0, None), fault(WAITS, f"10+15x{STEPS - BEGINS}", instance=A)],
+}
+
+
+@needs_promtool
+@pytest.mark.parametrize("name", SLOW_DISKS)
+def test_slow_appends_fire_an_alert_within_a_minute_and_until_they_end(name: str, tmp_path: Path) -> None:
+    """Few appends end once they are slow, so those that ended before must not outweigh them."""
+    times = range(FAULT_AT + 60, STEP * STEPS, 30)
+    run(tmp_path, checked(SLOW_DISKS[name], *((at, "SlowStorage", {"job": JOB}) for at in times)))
+
+
+@needs_promtool
+def test_a_moment_without_answers_is_no_slow_storage(tmp_path: Path) -> None:
+    late = [fault("rebaser_append_retries_total", 3, why="unanswered"), fault(WAITS, f"6x0 0x{STEPS - BEGINS - 1}")]
+    run(tmp_path, checked(late, *((at, "NatsStalls", {"job": JOB}) for at in (FAULT_AT + 60, FAULT_AT + 180))))
 
 
 @needs_promtool

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from rebaser.change_set.attempts.poison import PoisonDetector
 from rebaser.change_set.branch_puller import BranchPuller
-from rebaser.change_set.log.commit_log import CommitLog, open_log
+from rebaser.change_set.loading import open_log
+from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.change_set.processor import Processor
 from rebaser.runtime.context import Context
 from rebaser.settings import Settings

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from rebaser.change_set.loading import open_log
 from rebaser.change_set.log import checkpointer
-from rebaser.change_set.log.commit_log import open_log
 from rebaser.cli.commands.maintenance.doctor import DoctorRun
 from rebaser.cli.errors import CommandFailed
 from rebaser.doctor.examination import Stores

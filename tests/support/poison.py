@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from rebaser.change_set.attempts.poison import PoisonDetector
-from rebaser.change_set.log.commit_log import CommitLog, open_log
+from rebaser.change_set.loading import open_log
+from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.change_set.processor import Processor
 from rebaser.settings import Settings
 from rebaser_client.jetstream import JetStream, Message, OrderedConsumer

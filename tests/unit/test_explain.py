@@ -178,6 +178,35 @@ def test_an_owner_that_was_asked_to_decide_just_now_is_not_stuck() -> None:
     assert explain(owned(replace(QUEUED, queue=QueueFacts(9, 3600.0)), "deciding", idle=0.1))[0].code == "deciding"
 
 
+STUCK = CASES["owner_stuck"]
+
+
+@pytest.mark.parametrize(
+    ("about", "codes"),
+    [
+        ({"append_waits": 15.0}, ["slow_storage"]),
+        ({"append_waits": 0.7}, ["slow_storage"]),
+        ({"append_waits": 0.1, "append_took": 0.8}, ["slow_storage"]),
+        ({"append_waits": 0.2, "append_took": 0.4}, ["owner_stuck"]),
+        ({"append_waits": 15.0, "rtt": 2.0}, ["owner_stuck", "slow_network"]),
+        ({"append_waits": 15.0, "lag": 2.0}, ["owner_stuck", "server_busy"]),
+        ({"append_took": 0.6, "rtt": 0.2}, ["owner_stuck"]),
+    ],
+)
+def test_an_owner_whose_append_waits_for_the_disk_is_not_stuck(about: dict[str, float], codes: list[str]) -> None:
+    reasons = explain(owned(replace(STUCK, api_seconds=3.0), "deciding", idle=60.0, **about))
+    told = [reason for reason in reasons if (reason.code, reason.waits) != ("slow_storage", False)]
+    assert [reason.code for reason in told] == codes
+    if codes == ["slow_storage"]:
+        assert len(reasons) == 1
+        assert "15 s" in told[0].text or "0.7 s" in told[0].text or "0.8 s" in told[0].text
+
+
+def test_a_slow_append_of_an_update_comes_before_the_update() -> None:
+    facts = owned(BEHIND, "active", update="running", done=9, total=9, update_seconds=70.0, append_waits=12.0)
+    assert [reason.code for reason in explain(facts)] == ["slow_storage", "dvu_running"]
+
+
 @pytest.mark.parametrize(
     ("done", "total", "seconds", "hangs"),
     [(0, 9, 21.0, True), (0, 9, 19.0, False), (1, 9, 59.0, False), (1, 9, 61.0, True), (0, 0, 59.0, False)],

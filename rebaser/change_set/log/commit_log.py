@@ -14,13 +14,12 @@ import anyio
 import anyio.lowlevel
 import structlog
 
-from rebaser.change_set.known_functions import load_functions, missing_functions
+from rebaser.change_set.known_functions import missing_functions
 from rebaser.change_set.log.branch_fields import about_branch
 from rebaser.change_set.log.commit_parts import with_before_in_blob, with_delta_in_blob, with_replay_in_blob
 from rebaser.change_set.log.encoded_commit import EncodedCommit, UnstorableCommit
 from rebaser.change_set.log.needed_blobs import needs_blobs, with_blobs_named
 from rebaser.change_set.log.summaries import Summaries
-from rebaser.runtime.context import Context
 from rebaser.telemetry import feeds
 from rebaser.telemetry.clocks import Append
 from rebaser_client.backoff import Backoff
@@ -49,6 +48,7 @@ APPEND_TIMEOUT = 5.0  # seconds for one attempt
 RETRY = 0.02  # seconds until an append is repeated; doubled each time
 RETRY_MAX = 1.0  # maximum seconds until an append is repeated
 GIVEN_UP = "NATS did not answer an append before the grace period of the shutdown was over"
+RECENT = 15.0  # seconds for which the duration of an append is reported
 PINNED_CHECK = 0.05  # seconds between checks for threads that still read the state
 
 
@@ -58,8 +58,8 @@ class CommitLog:
     `tail_weight` is the size of the log after the newest checkpoint, in bytes; `chain` has the parts of the checkpoint.
     `history` tells whether commits and checkpoints record the data from which the history of a value is read. If they
     do, servers of the previous release cannot read them. A delta of more than `inline_max` bytes goes to a blob.
-    `now_ms` returns Unix ms, `new_id` a ULID. `on_stream_error` is called after an error that a missing stream may have
-    caused. `logger` adds the name of the change set to its events.
+    `now_ms` returns Unix ms, `new_id` a ULID. `on_unanswered` is called each time NATS has not answered an append.
+    `logger` adds the name of the change set to its events.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class CommitLog:
         history: bool = True,
         now_ms: Callable[[], int],
         new_id: Callable[[], str],
-        on_stream_error: Callable[[], None] = lambda: None,
+        on_unanswered: Callable[[TransientError], None] = lambda _: None,
     ) -> None:
         self.key = key
         self.state = loaded.state
@@ -94,7 +94,7 @@ class CommitLog:
         self._retry_window_ms = int(retry_window * 1000)
         self._now_ms = now_ms
         self._new_id = new_id
-        self._on_stream_error = on_stream_error
+        self._on_unanswered = on_unanswered
         self._lock = asyncio.Lock()  # taken for every commit; a lock of anyio takes ten times as long
         self._viewing: anyio.Lock | None = None  # exists once a view has been opened
         self._folded: anyio.Event | None = None  # exists while a commit is being folded, and is set afterwards
@@ -105,6 +105,16 @@ class CommitLog:
         self.left_debt = False  # whether a DVU is due after the commit that replaced the state
         self.spans: ChangeSetSpans | None = None  # exists if traces are on
         self.newest_append: Append | None = None
+        self._append_began = 0.0  # when the append in progress began (`feeds.clock`); 0 if there is none
+
+    def append_waits(self) -> float:
+        """Return the seconds for which the append in progress has waited for NATS; 0 if there is none."""
+        return feeds.clock() - self._append_began if self._append_began else 0.0
+
+    def append_took(self) -> float:
+        """Return the seconds that the newest append took; 0 if none ended in the last `RECENT` seconds."""
+        newest = self.newest_append
+        return newest[2] - newest[1] if newest is not None and feeds.clock() - newest[2] <= RECENT else 0.0
 
     @property
     def tail_max(self) -> int:
@@ -255,10 +265,13 @@ class CommitLog:
         if spans is not None:
             encoded.headers.update(spans.append_begins(encoded.commit, len(encoded.payload)))
         size, began = len(encoded.payload), feeds.clock()
+        self._append_began = began
         try:
             sequence = await self._publish(encoded, may_have_landed=False)
         except anyio.get_cancelled_exc_class():
             sequence = await self._settle(encoded)  # the caller is cancelled again at its next await
+        finally:
+            self._append_began = 0.0
         ended = feeds.commit_appended(began, encoded.commit, size, encoded.blob_size)
         self.newest_append = sequence, began, ended, encoded.commit.id, size
         if spans is not None:
@@ -350,7 +363,7 @@ class CommitLog:
                 raise UnstorableCommit(text) from error
             except (NoAnswerError, NoRespondersError, TransientError) as error:
                 may_have_landed = True
-                self._on_stream_error()
+                self._on_unanswered(error)
                 self.logger.warning("append_unanswered", commit=commit_id, reason=error.message)
             await anyio.sleep(backoff.next_delay())
 
@@ -375,26 +388,3 @@ class CommitLog:
                 pass  # a message that is not a commit, or a commit of a newer server, also fences this owner
         text = f"the log of {self.key} does not end at commit {self.state.last} any more: another owner has appended"
         raise FencedError(f"{text} to it, or its stream was created again or restored from a backup")
-
-
-async def open_log(context: Context, key: ChangeSetKey) -> CommitLog:
-    """Load the log of `key`. Raise the errors of `StateLoader.load`."""
-    await load_functions()
-    loaded = await context.reader.load(key)
-    commits = CommitLog(
-        context.js,
-        context.subjects,
-        key,
-        loaded,
-        blobs=context.blobs,
-        owner=context.settings.server_id,
-        inline_max=context.connection.max_payload // 2,
-        retry_window=context.settings.retry_window,
-        history=context.settings.history_for > 0 or loaded.state.branch is not None,
-        now_ms=context.now_ms,
-        new_id=context.new_id,
-        on_stream_error=context.stream_watch.check_soon,
-    )
-    if context.spans_of is not None:
-        commits.spans = context.spans_of(context.subjects, key)
-    return commits
