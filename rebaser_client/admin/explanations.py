@@ -6,7 +6,7 @@ Invariant: facts that cannot be read are left out or reported as a problem; they
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from time import perf_counter
+from time import perf_counter, time
 
 import anyio
 
@@ -155,7 +155,7 @@ class Explainer:
     async def _stored(self, key: ChangeSetKey) -> ChangeSetFacts:
         """Gather the facts that are stored in NATS."""
         js, subjects = self._js, self._subjects
-        began = perf_counter()
+        asked, began = time(), perf_counter()
         requests = await js.stream_info(subjects.requests_stream)
         api_seconds = round(perf_counter() - began, 3)
         now = datetime.fromisoformat(requests.now).timestamp()
@@ -182,6 +182,7 @@ class Explainer:
             dead=await self._dead(key, now),
             streams=await self._streams(),
             api_seconds=api_seconds,
+            skew=_ahead(now, asked, asked + api_seconds),
         )
 
     async def _task(self, key: ChangeSetKey, now: float) -> TaskFacts | None:
@@ -261,6 +262,12 @@ class Explainer:
             for one in await read_streams(self._js, subjects)
             if one.name in roles
         )
+
+
+def _ahead(now: float, asked: float, answered: float) -> float:
+    """Return by how many seconds a clock, which showed `asked` and `answered` at both ends of a request, is ahead of
+    the clock that answered `now`. A difference that the duration of the request may explain does not count."""
+    return round(asked - now if asked > now else min(answered - now, 0.0), 3)
 
 
 def _has_owner(servers: list[ServerInfo]) -> bool:

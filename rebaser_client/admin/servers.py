@@ -2,9 +2,9 @@
 JetStream."""
 
 import json
-import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
+from time import time
 from typing import Any, TypeAlias
 
 import anyio
@@ -157,7 +157,7 @@ async def _collect(answers: AsyncIterator[Msg], servers: list[ServerInfo], enoug
     """Append answers to `servers` until they are `enough`."""
     async for answer in answers:
         try:
-            servers.append(_server_info(json.loads(answer.data), time.time()))
+            servers.append(_server_info(json.loads(answer.data), time()))
         except (ValueError, TypeError, AttributeError):
             continue  # this answer is not from a server
         if enough(servers):
@@ -191,7 +191,7 @@ def _about(said: dict[str, Any], now: float) -> OwnerFacts:
         UpdateTimes(int(one.get("commit")), {str(stage): float(time) for stage, time in one.get("stages").items()})
         for one in said.get("recentUpdates", ())
     )
-    return OwnerFacts(**known, skew=float(said["time"]) - now if "time" in said else 0.0)
+    return OwnerFacts(**known, skew=float(said["time"]) - now if "time" in said else None)
 
 
 def _title(name: str) -> list[str]:

@@ -38,7 +38,8 @@ class OwnerFacts:
     - `trouble_code`, `trouble` and `trouble_age` are the code, the text and the age of the newest failure that kept the
       server from working on the change set. If there was no recent failure, they are empty or 0.
     - `rtt` is the duration of the last round trip from the server to NATS. `skew` is the time by which the server's
-      clock is ahead of this client's clock. `lag` is by how much timers of the server's event loop are late.
+      clock is ahead of this client's clock; None if the server's release is too old to send its time. `lag` is by how
+      much timers of the server's event loop are late.
     - `recent_updates` are the newest updates of the change set that the server has committed, the oldest first. They
       are empty if the server was restarted since, or if its release is too old.
     """
@@ -60,7 +61,7 @@ class OwnerFacts:
     trouble: str = ""
     trouble_age: float = 0.0
     rtt: float = 0.0
-    skew: float = 0.0
+    skew: float | None = None
     lag: float = 0.0
     recent_updates: tuple[UpdateTimes, ...] = ()
 
@@ -196,7 +197,8 @@ class ChangeSetFacts:
 
     `nats_problem` is the reason why JetStream did not answer, or empty if it did. If it is not empty, all other facts
     except `servers` are missing. `api_seconds` is how long JetStream took for its slowest answer. `rtt` is the duration
-    of a round trip from this client to NATS.
+    of a round trip from this client to NATS. `skew` is the time by which this client's clock is ahead of the clock of
+    NATS.
     """
 
     workspace: str
@@ -211,6 +213,7 @@ class ChangeSetFacts:
     nats_problem: str = ""
     api_seconds: float = 0.0
     rtt: float = 0.0
+    skew: float = 0.0
 
     @property
     def owner(self) -> tuple[ServerFacts, OwnerFacts] | None:

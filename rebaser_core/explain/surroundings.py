@@ -13,6 +13,7 @@ BUSY = 0.25  # seconds; an event loop that is late by more than this is reported
 SLOW_APPEND = 0.5  # seconds; an append to the log that takes longer, beyond the round trip, is reported as slow
 SLOW_ANSWER = 1.0  # seconds; an answer from JetStream that takes longer is reported as slow
 SKEW = 10.0  # seconds; a clock that is off by more than this is reported
+NATS, HERE = "NATS", "this machine"  # whose clocks are compared, beside those of servers
 REFUSED = "commit_refused"  # the error code if NATS did not store an owner's commit
 CHECK_DISKS = "check the disks and the load of the NATS servers"
 AT_LIMIT = "maximum bytes exceeded"  # in the error of a stream that is full; one small message may still fit
@@ -205,15 +206,27 @@ def slow(facts: ChangeSetFacts) -> Iterator[WaitReason]:
             CHECK_DISKS,
             waits=False,
         )
-    skews = {server.id: server.about.skew for server in facts.servers if server.about is not None}
-    if facts.log is not None:
-        skews[facts.log.owner] = max(facts.log.skew, skews.get(facts.log.owner, 0.0), key=abs)
-    for name, skew in skews.items():
+    yield from _clocks(facts)
+
+
+def _clocks(facts: ChangeSetFacts) -> Iterator[WaitReason]:
+    """Name the clocks that are wrong: those that differ from most of the others. In a tie, NATS's clock counts as
+    right, because ages are measured with it."""
+    ahead = {HERE: facts.skew} if facts.nats_problem else {NATS: 0.0, HERE: facts.skew}
+    for server in facts.servers:
+        if server.about is not None and server.about.skew is not None:
+            ahead[f"server {server.id}"] = facts.skew + server.about.skew
+    log = facts.log
+    if log is not None and log.owner and f"server {log.owner}" not in ahead:  # it ended, or its release is too old
+        ahead[f"server {log.owner}"] = log.skew
+    agreeing = {name: sum(abs(other - one) <= SKEW for other in ahead.values()) for name, one in ahead.items()}
+    right = max(agreeing, key=lambda name: agreeing[name])
+    for name, seconds in ahead.items():
+        skew = seconds - ahead[right]
         if abs(skew) > SKEW:
-            way = "ahead" if skew > 0 else "behind"
             yield WaitReason(
                 "clock_wrong",
-                f"the clock of server {name} is {age(abs(skew))} {way}",
-                "synchronize the clock (NTP): times and retries depend on it, but the order of requests does not",
+                f"the clock of {name} is {age(abs(skew))} {'ahead of' if skew > 0 else 'behind'} that of {right}",
+                f"synchronize the clock of {name} (NTP): times and retries depend on it, the order of requests not",
                 waits=False,
             )

@@ -7,7 +7,6 @@ from unittest import mock
 from weakref import WeakKeyDictionary
 
 from rebaser.change_set import loading
-from rebaser.change_set.log import commit_log
 from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.telemetry import feeds
 from rebaser.telemetry.span_maker import Chosen, SpanMaker
@@ -35,6 +34,7 @@ class Switch:
         ]
         self._committed = feeds.DebtClock.committed
         self._choose = SpanMaker.chosen
+        self._load = loading.open_log
         self._open_log = mock.patch.object(loading, "open_log", self._opened)
 
     def __enter__(self) -> Self:
@@ -46,7 +46,7 @@ class Switch:
         self._open_log.stop()
 
     async def _opened(self, *given: Any) -> CommitLog:
-        log = await commit_log.open_log(*given)
+        log = await self._load(*given)
         self._logs[log] = log.spans
         return log
 

@@ -1,19 +1,24 @@
 """The answers of `explain` about waiting change sets on a real server, for each reason that is easy to cause."""
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import pytest
 
+from rebaser import pings
 from rebaser.change_set.log import commit_log
 from rebaser.change_set.processor import Processor
 from rebaser.pings import about_change_set, answer_pings, describe
 from rebaser.server import Server
 from rebaser.settings import Settings
 from rebaser_client import Derive, RebaserClient, Set, Update
+from rebaser_client.admin import explanations
+from rebaser_client.admin import servers as asking
 from rebaser_client.admin.explanations import Explanation
 from rebaser_client.jetstream import JetStream
 from rebaser_client.requests.task_publisher import publish_task
@@ -169,6 +174,28 @@ async def test_a_disk_that_stores_commits_slowly_is_named_and_not_the_owner(
             assert (await until("slow_storage")).facts.servers[0].about  # the append has ended, and was slow
         monkeypatch.setattr(commit_log, "RECENT", 0.0)
         await until("quiet")
+
+
+@pytest.mark.parametrize(("machines", "wrong"), [(("here",), "this machine"), (("here", "server"), "NATS")])
+async def test_the_wrong_clock_is_named(
+    js: JetStream,
+    subjects: Subjects,
+    client: RebaserClient,
+    monkeypatch: pytest.MonkeyPatch,
+    machines: tuple[str, ...],
+    wrong: str,
+) -> None:
+    """The clock of the machine that asks is wrong, or that of NATS, from which all others differ."""
+    async with answering(js, subjects):
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
+        for module in (asking, explanations):
+            monkeypatch.setattr(module, "time", lambda: time.time() - 3600)
+        if "server" in machines:
+            monkeypatch.setattr(pings, "time", SimpleNamespace(time=lambda: time.time() - 3600))
+        [reason] = (await client.explain("ws", "cs")).reasons
+        assert (reason.code, reason.waits) == ("clock_wrong", False)
+        assert reason.text.startswith(f"the clock of {wrong} is ")
+        assert "60 min" in reason.text
 
 
 async def test_an_owner_that_does_not_answer_may_be_dead(

@@ -194,12 +194,45 @@ STUCK = CASES["owner_stuck"]
     ],
 )
 def test_an_owner_whose_append_waits_for_the_disk_is_not_stuck(about: dict[str, float], codes: list[str]) -> None:
-    reasons = explain(owned(replace(STUCK, api_seconds=3.0), "deciding", idle=60.0, **about))
+    facts = owned(replace(STUCK, api_seconds=3.0), "deciding")
+    reasons = explain(replace(facts, servers=(replace(NOBODY, about=OwnerFacts("deciding", 60.0, **about)),)))  # type: ignore[arg-type]
     told = [reason for reason in reasons if (reason.code, reason.waits) != ("slow_storage", False)]
     assert [reason.code for reason in told] == codes
     if codes == ["slow_storage"]:
         assert len(reasons) == 1
         assert "15 s" in told[0].text or "0.7 s" in told[0].text or "0.8 s" in told[0].text
+
+
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize(
+    ("here", "servers", "wrong"),
+    [
+        (0.0, [0.0, 9.0], []),
+        (HOUR, [-HOUR, -HOUR], ["this machine"]),  # of which servers report how much they are ahead
+        (-HOUR, [], ["this machine"]),
+        (0.0, [HOUR, 0.0], ["server 0"]),
+        (0.0, [-HOUR], ["server 0"]),
+        (HOUR, [0.0, 0.0], ["NATS"]),
+        (HOUR, [0.0], ["NATS"]),
+        (HOUR, [0.0, HOUR, 0.0], ["NATS", "server 1"]),
+        (HOUR, [0.0, -HOUR], ["this machine", "server 0"]),  # two say so and two so: NATS is right
+    ],
+)
+def test_the_clock_that_differs_from_the_others_is_wrong(here: float, servers: list[float], wrong: list[str]) -> None:
+    about = [ServerFacts(f"{number}", about=OwnerFacts(skew=ahead)) for number, ahead in enumerate(servers)]
+    facts = replace(QUIET, servers=tuple(about), skew=here, log=replace(DONE, owner="0" if servers else ""))
+    reasons = [reason for reason in explain(facts) if reason.code != "quiet"]
+    assert [reason.code for reason in reasons] == ["clock_wrong"] * len(wrong)
+    for reason, name in zip(reasons, wrong, strict=True):
+        assert reason.text.startswith(f"the clock of {name} is 60 min ")
+        assert f"the clock of {name} (NTP)" in reason.advice
+
+
+def test_a_clock_that_was_wrong_when_it_last_wrote_is_forgiven_if_it_is_right_now() -> None:
+    facts = replace(CASES["clock_wrong"], servers=(replace(NOBODY, about=OwnerFacts(skew=0.0)),))
+    assert [reason.code for reason in explain(facts)] == ["quiet"]
 
 
 def test_a_slow_append_of_an_update_comes_before_the_update() -> None:
