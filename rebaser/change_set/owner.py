@@ -43,7 +43,7 @@ from rebaser.change_set.lifecycle import (
 from rebaser.change_set.loading import open_change_set
 from rebaser.change_set.log import checkpointer
 from rebaser.change_set.log.commit_log import CommitLog
-from rebaser.change_set.processor import PendingDeadLetter, Processor, QueueBlocked
+from rebaser.change_set.processor import PendingDeadLetter, Processor, QueueBlocked, dead_letter_refused
 from rebaser.change_set.recheck import recheck
 from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.runtime.context import Context
@@ -334,6 +334,7 @@ class Owner(Actor):
                         return await self._processor.publish_dead_letter(pending)
                     except RebaserError as error:
                         self._context.stream_watch.check_soon()
+                        self._context.health.record(self._context.now(), dead_letter_refused(error), key=self.key)
                         self.log.warning("dead_letter_failed", seq=pending.decision.sequence, reason=error.message)
                     if self.lifecycle.phase is not Phase.ACTIVE:
                         break  # leave the copy to the next owner: a lasting failure must not delay the end of this one

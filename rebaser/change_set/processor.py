@@ -64,6 +64,10 @@ class Processed:
     rest: Sequence[Message]
 
 
+def dead_letter_refused(error: RebaserError) -> TransientError:
+    return TransientError(f"a dead letter was not stored: {error.message}", code="dead_letter_refused")
+
+
 class QueueBlocked(TransientError):  # noqa: N818 - a state of the queue
     """Raised if the first queued request cannot be decided yet. The message and the code say why.
 

@@ -275,6 +275,7 @@ def _quiet(facts: ChangeSetFacts) -> WaitReason:
 RULES: tuple[Callable[[ChangeSetFacts], Iterator[WaitReason]], ...] = (
     _log_readable,
     _servers,
+    surroundings.refused_letters,
     surroundings.full,
     surroundings.append,
     _held,

@@ -16,7 +16,45 @@ SKEW = 10.0  # seconds; a clock that is off by more than this is reported
 NATS, HERE = "NATS", "this machine"  # whose clocks are compared, beside those of servers
 REFUSED = "commit_refused"  # the error code if NATS did not store an owner's commit
 CHECK_DISKS = "check the disks and the load of the NATS servers"
+LETTER_REFUSED = "dead_letter_refused"  # the error code if NATS did not store a dead letter
+LETTER_RETRIED = 15.0  # seconds; an owner sends a dead letter again sooner than this, so an older failure is over
 AT_LIMIT = "maximum bytes exceeded"  # in the error of a stream that is full; one small message may still fit
+
+
+def _letter_refused(facts: ChangeSetFacts) -> str:
+    """Return why NATS does not store a dead letter of the change set; empty if it does. Later commits do not show that
+    it does."""
+    for server in facts.servers:
+        about = server.about
+        if about is not None and about.trouble_code == LETTER_REFUSED and about.trouble_age < LETTER_RETRIED:
+            return about.trouble
+    return ""
+
+
+def refused_letters(facts: ChangeSetFacts) -> Iterator[WaitReason]:
+    letter = _letter_refused(facts)
+    if AT_LIMIT in letter:
+        yield from _letters_full(facts, letter)
+    elif letter:
+        yield WaitReason(
+            "dead_letters_refused",
+            f"{letter}: the request stays in its queue, and its sender gets no answer",
+            "see with `rebaser status` whether the stream of dead letters has room; if somebody changed it by hand, "
+            "compare it with `rebaser init`",
+        )
+
+
+def _letters_full(facts: ChangeSetFacts, letter: str) -> Iterator[WaitReason]:
+    for stream in facts.streams:
+        used = stream.percent_full or 0.0
+        if stream.role == "dlq" and (letter or used >= NEARLY_FULL):
+            yield WaitReason(
+                "dead_letters_full",
+                f"stream {stream.name} is {used:g} % full: requests that cannot be processed stay in their queues, and "
+                "their senders get no answers",
+                "raise its limit (`nats stream edit`), or redrive or drop dead letters (`rebaser dlq list`)",
+                waits=bool(letter),
+            )
 
 
 def full(facts: ChangeSetFacts) -> Iterator[WaitReason]:
@@ -149,6 +187,8 @@ def branch(facts: ChangeSetFacts) -> Iterator[WaitReason]:
 
 def dead(facts: ChangeSetFacts) -> Iterator[WaitReason]:
     letters = facts.dead
+    if not _letter_refused(facts):
+        yield from _letters_full(facts, "")
     if letters is not None and letters.count:
         yield WaitReason(
             "dead_letters",

@@ -227,6 +227,24 @@ async def test_a_full_log_is_named(js: JetStream, subjects: Subjects, client: Re
         await until("quiet")
 
 
+async def test_a_full_stream_of_dead_letters_is_named(
+    js: JetStream, subjects: Subjects, client: RebaserClient, until: Explain
+) -> None:
+    async with answering(js, subjects):
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
+        info = await js.stream_info(subjects.dlq_stream)
+        await js.call(f"STREAM.UPDATE.{info.name}", {**info.config, "max_bytes": 100})
+        await js.publish(subjects.requests(KEY), b"odd" * 100)
+        await publish_task(js, subjects, KEY)
+        told = await until("dead_letters_full")
+        assert told.waits
+        assert not {"quiet", "working"} & {reason.code for reason in told.reasons}
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 2)])  # a later commit does not hide it
+        assert "was not stored" in (await until("dead_letters_full")).facts.servers[0].trouble
+        await js.call(f"STREAM.UPDATE.{info.name}", {**info.config})
+        await until("dead_letters")
+
+
 async def test_a_log_that_cannot_be_read_is_named(
     js: JetStream, subjects: Subjects, client: RebaserClient, until: Explain, open_log: OpenLog
 ) -> None:

@@ -58,10 +58,20 @@ or sum by (job) (increase(rebaser_blobs_missing_total[5m])) > 2)"""
 BUSY = "histogram_quantile(0.5, sum by (job, instance, le) (rate(rebaser_loop_lag_seconds_bucket[1m]))) > 0.2"
 
 
+DEAD_LETTERS_FAIL = f"{event('dead_letter_failed', window='2m')} > 3"
+# Events that mean a defect of Rebaser, or of a library that it uses.
+DEFECTS = (
+    "branch_pull_broken", "dvu_broken", "dvu_job_broken", "http_failed", "nats_handler_failed", "ordered_failed",
+    "owner_failed", "pull_broken", "pull_callback_failed", "request_unreadable",
+)  # fmt: skip
+
+
 def burn(long: str, short: str, factor: float) -> str:
     """Return a condition for requests that are slow `factor` times as often as allowed, in a long and a short window.
 
-    At least ten requests have to be slow, so that one slow request on a quiet day fires no alert.
+    At least ten requests have to be slow, so that one slow request on a quiet day fires no alert. When the difference
+    of the clocks of NATS and a server jumps, requests seem to be slow until the server compares the clocks, so the
+    condition is false while the short window contains a jump.
     """
 
     def slow(window: str) -> str:
@@ -71,8 +81,9 @@ def burn(long: str, short: str, factor: float) -> str:
     def share(window: str) -> str:
         return f"{slow(window)} / sum by (job) (increase(rebaser_request_seconds_count[{window}]))"
 
-    limit = f"{factor * 0.001:g}"
-    return f"({share(long)} > {limit} and {share(short)} > {limit} and {slow(long)} > 10)"
+    limit, ahead = f"{factor * 0.001:g}", f"rebaser_clock_ahead_seconds[{int(short[:-1]) + 1}m]"
+    jumped = f"max by (job) (max_over_time({ahead}) - min_over_time({ahead})) > 10"
+    return f"({share(long)} > {limit} and {share(short)} > {limit} and {slow(long)} > 10\n  unless on (job) {jumped})"
 
 
 def owed(seconds: int) -> str:

@@ -5,6 +5,7 @@ from tests.monitoring.alert import (
     ANY_FULL,
     BLOBS_MISSING,
     CONNECTED,
+    DEAD_LETTERS_FAIL,
     NO_SPARK,
     NONE_READY,
     NOT_CONNECTED,
@@ -15,6 +16,8 @@ from tests.monitoring.alert import (
     event,
     owed,
 )
+
+_OLDEST = "max by (job) (rebaser_oldest_request_age_seconds)"
 
 PAGES = (
     Alert(
@@ -105,14 +108,19 @@ or absent_over_time(rebaser_ready[1d])""",
     Alert(
         "RequestsStuck",
         "page",
-        f"""max by (job) (rebaser_oldest_request_age_seconds) > 60
+        f"""(
+  {_OLDEST} > 30 and {_OLDEST} - {_OLDEST.replace("seconds", "seconds offset 30s")} > 20
+  or {_OLDEST} > 75
+)
 and on (job) {CONNECTED}
 and on (job) {READY}
 unless on (job) {ANY_FULL}
+unless on (job) {DEAD_LETTERS_FAIL}
 unless on (job) {ALL_UNREADY}""",
-        "a request has waited for more than a minute",
-        "The requests of at least one change set are not decided, and their senders get no answers. Other change "
-        "sets may be unaffected.",
+        "a request is stuck, or has waited for more than a minute",
+        "The oldest request has been waiting for 30 s and is still the same one, or has been waiting for 75 s. The "
+        "requests of at least one change set are not decided, and their senders get no answers. Other change sets may "
+        "be unaffected.",
         (
             "`rebaser status` shows which change sets have waiting requests, and the newest problem of each server.",
             "`rebaser explain WS CS`, for such a change set, shows the most likely reason first.",
@@ -120,8 +128,9 @@ unless on (job) {ALL_UNREADY}""",
         (
             "Follow the advice that is shown with the reason.",
             "If the reason is `owner_stuck`, restart that server. Another server takes over, and nothing is lost.",
+            "If many requests were sent to one change set at once, wait: they are decided in order.",
         ),
-        hold=30,
+        hold=15,
     ),
     Alert(
         "AnswersSlow",

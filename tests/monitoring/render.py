@@ -80,7 +80,7 @@ def runbooks(head: str) -> str:
     ]
     for alert in ALERTS:
         summary = alert.summary
-        for label, words in (("{instance}", "a server"), ("{stream}", "one kind"), (": {code}", "")):
+        for label, words in (("{instance}", "a server"), ("{stream}", "one kind"), (": {code}", ""), (": {event}", "")):
             summary = summary.replace(label, words)
         lines.append(f"| [{title(alert)}](#{title(alert).lower()}) | {alert.severity} | {summary} |")
     for alert in ALERTS:

@@ -61,8 +61,10 @@ SCENARIOS = {
         [UNREADY, event("server_ready_again")],
     ),
     "RequestsStuck": Scenario(
-        [fault("rebaser_oldest_request_age_seconds", f"45+15x{REST}")],
-        [fault("rebaser_oldest_request_age_seconds", 59)],
+        [fault("rebaser_oldest_request_age_seconds", f"15+15x{REST}")],
+        # A request that is decided after 29 s, and a queue that is so long that each request waits for a minute.
+        [fault("rebaser_oldest_request_age_seconds", f"14x0 29x0 2x0 9x0 18x0 27x0 36x0 45x0 54x0 60x{REST - 10}")],
+        after=45,
     ),
     "AnswersSlow": Scenario(
         [fault("rebaser_request_seconds_bucket", f"1200+0x{REST}", le=bound) for bound in ("0.5", "1.0")],
@@ -134,6 +136,18 @@ SCENARIOS = {
         [fault("rebaser_owners_fenced_total", 1, where="lease", instance=A)],
         [fault("rebaser_lease_age_seconds", 4)],
         SERVER_A,
+    ),
+    "Defect": Scenario(
+        [
+            fault("rebaser_log_events_total", f"1+1x{REST}", event="dvu_broken", instance=A),
+            fault("rebaser_dvu_seconds_count", f"1+1x{REST}", result="failed"),
+        ],
+        [RARE],
+        (("event", "dvu_broken"),),
+    ),
+    "CheckpointsFail": Scenario(
+        [fault("rebaser_log_events_total", f"1+1x{REST}", event="checkpoint_failed", instance=A)],
+        [event("checkpoint_failed", 1, instance=A)],
     ),
     "LoopBlocked": Scenario([event("loop_blocked", 1, instance=A)], [RARE], SERVER_A),
     "ServerBusy": Scenario(
@@ -223,6 +237,13 @@ SCENARIOS = {
     "DeadLetters": Scenario(
         [fault("rebaser_requests_dead_total", 1, code="poison", instance=A)],
         [fault("rebaser_requests_held_total", 1, code="blob_missing")],
+    ),
+    "DeadLettersFail": Scenario(
+        [
+            fault("rebaser_log_events_total", f"8+3x{REST}", event="dead_letter_failed", instance=A),
+            fault("rebaser_oldest_request_age_seconds", f"15+15x{REST}"),
+        ],
+        [event("dead_letter_failed", 2, instance=A)],
     ),
     "RequestsHeld": Scenario(
         [fault("rebaser_requests_held_total", f"1+1x{REST}", code="unsupported_version", instance=A)],

@@ -3,10 +3,22 @@
 They can wait for working hours: nothing is lost, but the problem does not go away by itself.
 """
 
-from tests.monitoring.alert import BLOBS_MISSING, BUSY, CONNECTED, LOG_FULL, READY, UNREADY_SERVER, Alert, event
+from tests.monitoring.alert import (
+    ANY_FULL,
+    BLOBS_MISSING,
+    BUSY,
+    CONNECTED,
+    DEFECTS,
+    LOG_FULL,
+    READY,
+    UNREADY,
+    UNREADY_SERVER,
+    Alert,
+    event,
+)
 
 _BY = "job, instance"
-_FAILURES = event("load_failed", "decide_failed", "consume_failed", "owner_failed", window="2m", by=_BY)
+_FAILURES = event("load_failed", "decide_failed", "consume_failed", window="2m", by=_BY)
 
 SERVERS = (
     Alert(
@@ -150,6 +162,50 @@ or sum by (job, instance) (increase(rebaser_owners_fenced_total{where="lease"}[1
         ),
     ),
     Alert(
+        "Defect",
+        "ticket",
+        f"{event(*DEFECTS, by='job, event')} > 0",
+        "an unexpected error: {event}",
+        "A server met an error that its code does not expect: a defect of Rebaser or of a library. It gave up what it "
+        "was doing and tried it again: the change set (`owner_failed`), the update (`dvu_broken`, `dvu_job_broken`), "
+        "the pull of a branch (`branch_pull_broken`), the request (`request_unreadable`), the reading of a queue or a "
+        "log (`nats_handler_failed`, `ordered_failed`, `pull_broken`, `pull_callback_failed`) or the answer of its "
+        "HTTP port (`http_failed`).",
+        (
+            "The event of this name in the logs of the servers contains the traceback and, if known, the change set.",
+            "`rebaser status` and `rebaser explain WS CS` show whether that change set makes progress.",
+        ),
+        (
+            "Report it as a bug, with the event.",
+            (
+                "If the traceback ends in a plug-in of your own, fix it. A request that causes it goes to the dead "
+                "letters after `REBASER_MAX_ATTEMPTS` attempts."
+            ),
+            "If the event recurs although nothing special was sent, restart the server that logs it.",
+        ),
+    ),
+    Alert(
+        "CheckpointsFail",
+        "ticket",
+        f"""{event("checkpoint_failed")} > 2
+unless on (job) sum by (job) (increase(rebaser_blob_errors_total[15m])) > 0
+unless on (job) {ANY_FULL}
+unless on (job) {BLOBS_MISSING}
+unless on (job) max_over_time(({UNREADY})[15m:30s])
+unless on (job) {event("nats_not_allowed")} > 0""",
+        "checkpoints cannot be written",
+        "Owners fail to write checkpoints, and try again after later commits. Requests are decided as usual, but logs "
+        "grow, and change sets take longer to load.",
+        (
+            "The log event `checkpoint_failed` contains the change set and the reason.",
+            "`rebaser_log_tail_bytes_max` and `rebaser_load_seconds` show how much longer loading takes by now.",
+        ),
+        (
+            "Remove the reason that the event names. The next commit then writes the checkpoint.",
+            "If the reason is a time limit, `rebaser_blob_seconds` shows whether the blob store is slow.",
+        ),
+    ),
+    Alert(
         "ServerBusy",
         "ticket",
         f"""{BUSY}
@@ -208,7 +264,7 @@ and on (job) max by (job) (rebaser_tasks_waiting) > 0""",
     Alert(
         "NoSweep",
         "ticket",
-        f"""time() - max by (job) (rebaser_last_sweep_timestamp_seconds) > 120
+        f"""max by (job) (changes(rebaser_last_sweep_timestamp_seconds[2m])) == 0
 and on (job) {CONNECTED}
 and on (job) {READY}""",
         "no server has swept for two minutes",
@@ -224,7 +280,7 @@ and on (job) {READY}""",
         (
             ("If the sweeps of a server fail, restart it: another server then becomes the sweeper."),
             "If the stream or its consumer differs from the settings, run `rebaser init`.",
-            "With a `REBASER_SWEEP_INTERVAL` of more than 30 s, raise the 120 s in the rule.",
+            "With a `REBASER_SWEEP_INTERVAL` of more than 30 s, raise the two minutes in the rule.",
         ),
         hold=30,
     ),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from rebaser.telemetry.catalogue import APPEND_SECONDS
+from rebaser.telemetry.catalogue import APPEND_SECONDS, REQUEST_SECONDS
 from tests.docs.pages import ROOT
 from tests.monitoring.alert import Alert
 from tests.monitoring.fleet import (
@@ -47,14 +47,15 @@ def promtool(*arguments: str) -> str:
 
 
 def checked(faults: Sequence[Fault], *moments: tuple[int, str | None, dict[str, str]]) -> dict[str, Any]:
-    """Return a promtool test. At each of `moments` (seconds, alert, labels), only this alert fires, or none."""
+    """Return a promtool test. At each of `moments` (seconds, alert, labels), only this alert fires, or none. If several
+    moments are at the same time, all their alerts fire."""
     expected = []
-    for seconds, fires, labels in moments:
+    for seconds in dict.fromkeys(at for at, _, _ in moments):
         for alert in ALERTS:
             firing = []
-            if alert.name == fires:
+            for labels in [labels for at, fires, labels in moments if (at, fires) == (seconds, alert.name)]:
                 texts = {key: filled(text, labels) for key, text in annotations(alert).items()}
-                firing = [{"exp_labels": labels | {"severity": alert.severity}, "exp_annotations": texts}]
+                firing.append({"exp_labels": labels | {"severity": alert.severity}, "exp_annotations": texts})
             expected.append({"eval_time": f"{seconds}s", "alertname": title(alert), "exp_alerts": firing})
     return {"interval": f"{STEP}s", "input_series": series(faults), "alert_rule_test": expected}
 
@@ -164,6 +165,33 @@ def test_slow_appends_fire_an_alert_within_a_minute_and_until_they_end(name: str
     """Few appends end once they are slow, so those that ended before must not outweigh them."""
     times = range(FAULT_AT + 60, STEP * STEPS, 30)
     run(tmp_path, checked(SLOW_DISKS[name], *((at, "SlowStorage", {"job": JOB}) for at in times)))
+
+
+@needs_promtool
+def test_a_wrong_clock_of_nats_fires_only_clock_wrong(tmp_path: Path) -> None:
+    """All servers differ from it, it stamps sweeps and requests, and the servers notice it only after seconds."""
+    rest, done = STEPS - BEGINS, BEGINS * TRAFFIC
+    seem_slow = f"{done}x0 {done}+{TRAFFIC}x{rest - 1}"
+    bounds = [f"{bound}" for bound in REQUEST_SECONDS.bounds[2:-1]]
+    faults = [
+        fault("rebaser_clock_ahead_seconds", 3600),
+        fault("rebaser_last_sweep_timestamp_seconds", f"{FAULT_AT - 3600}+{STEP}x{rest}", instance=A),
+        *(fault("rebaser_request_seconds_bucket", seem_slow, le=bound) for bound in bounds),
+    ]
+    times = range(FAULT_AT + 30, STEP * STEPS, 60)
+    moments = [(at, "ClockWrong", {"job": JOB, "instance": each}) for at in times for each in (A, B)]
+    run(tmp_path, checked(faults, *moments))
+
+
+@needs_promtool
+def test_a_full_stream_of_dead_letters_fires_only_that(tmp_path: Path) -> None:
+    faults = [
+        fault("rebaser_stream_full_ratio", 0.97, stream="dlq"),
+        fault("rebaser_log_events_total", f"8+3x{STEPS - BEGINS}", event="dead_letter_failed", instance=A),
+        fault("rebaser_oldest_request_age_seconds", f"15+15x{STEPS - BEGINS}"),
+    ]
+    times = range(FAULT_AT + 60, STEP * STEPS, 60)
+    run(tmp_path, checked(faults, *((at, "StreamFull", {"job": JOB, "stream": "dlq"}) for at in times)))
 
 
 @needs_promtool

@@ -3,7 +3,7 @@
 They can wait for working hours: nothing is lost, but the problem does not go away by itself.
 """
 
-from tests.monitoring.alert import BLOBS_MISSING, NO_SPARK, Alert, event, owed
+from tests.monitoring.alert import ANY_FULL, BLOBS_MISSING, DEAD_LETTERS_FAIL, NO_SPARK, UNREADY, Alert, event, owed
 
 _FAILING = 'sum by (job) (increase(rebaser_dvu_seconds_count{result="failed"}[15m])) > 3'
 
@@ -31,12 +31,13 @@ unless on (job) {_FAILING}""",
         "ticket",
         f"""{_FAILING}
 unless on (job) {BLOBS_MISSING}
+unless on (job) {event("dvu_broken", "dvu_job_broken")} > 0
 unless on (job) {NO_SPARK}""",
         "updates of derived values fail",
         "Updates fail and are tried again, at least every 30 s. Derived values are stale. An error in a value "
         "does not make an update fail, so the cause is another one.",
         (
-            "The log events `dvu_failed` and `dvu_broken` contain the reason.",
+            "The log event `dvu_failed` contains the reason.",
             "`rebaser explain WS CS` shows the reason `dvu_waiting`.",
         ),
         (
@@ -124,9 +125,29 @@ or {event("requests_without_change_set", "task_unreadable")} > 0""",
         (("Remove the cause, then `rebaser dlq redrive`, or `rebaser dlq drop` if the request is no longer wanted."),),
     ),
     Alert(
+        "DeadLettersFail",
+        "ticket",
+        f"""{DEAD_LETTERS_FAIL}
+unless on (job) {ANY_FULL}
+unless on (job) {UNREADY}
+unless on (job) {event("nats_not_allowed", window="2m")} > 0""",
+        "dead letters cannot be stored",
+        "A request cannot be processed, and NATS does not store the copy in the stream of dead letters. The request "
+        "stays in its queue, and its sender gets no answer, until the copy is stored. Later requests are decided.",
+        (
+            "The log event `dead_letter_failed` contains the change set and the reason.",
+            "`rebaser explain WS CS` shows the reason `dead_letters_full` or `dead_letters_refused`.",
+            "`rebaser status` shows the stream `REBASER_DLQ`, its contents and its limits.",
+        ),
+        (
+            "If the letter does not fit, raise the limit of the stream (`nats stream edit`), or drop old dead letters.",
+            "If somebody changed the stream by hand, compare it with `rebaser init`.",
+        ),
+    ),
+    Alert(
         "RequestsHeld",
         "ticket",
-        "sum by (job, code) (increase(rebaser_requests_held_total[5m])) > 2",
+        'sum by (job, code) (increase(rebaser_requests_held_total{code!="internal"}[5m])) > 2',
         "requests cannot be decided yet: {code}",
         "The first request of a change set cannot be decided now, and blocks the later ones: it needs a newer "
         "server, or a blob that is missing. After `REBASER_RETRY_FOR`, it becomes a dead letter.",
@@ -145,11 +166,11 @@ or {event("requests_without_change_set", "task_unreadable")} > 0""",
     Alert(
         "PullsFail",
         "ticket",
-        f"{event('branch_pull_failed', 'branch_pull_broken')} > 3",
+        f"{event('branch_pull_failed')} > 3",
         "branches cannot follow their targets",
         "A server fails to bring a branch up to date with its target, and tries again. The branch keeps its values.",
         (
-            "The log events `branch_pull_failed` and `branch_pull_broken` contain the reason.",
+            "The log event `branch_pull_failed` contains the reason.",
             "`rebaser status WS CS` shows whether the branch is behind its target.",
         ),
         ("Remove the cause. `rebaser rebase WS CS` then brings the branch up to date at once, or shows the error.",),

@@ -71,6 +71,8 @@ CASES: dict[str, ChangeSetFacts] = {
     "requests_full": replace(QUIET, streams=stream("requests", 100.0)),
     "tasks_full": full("tasks"),
     "blobs_full": full("blobs"),
+    "dead_letters_full": replace(QUIET, streams=stream("dlq", 99.0)),
+    "dead_letters_refused": failing(owned(QUEUED, "active"), "dead_letter_refused"),
     "copies_behind": replace(QUIET, streams=stream("commits", None, 1)),
     "held": attempt(failing(QUEUED, "blob_missing"), "request", held=2),
     "newer_server_needed": attempt(failing(QUEUED, "unsupported_version"), "request", held=2),
@@ -150,6 +152,16 @@ def test_a_refused_commit_means_a_full_log_however_full_it_looks_unless_nats_say
     about = OwnerFacts(trouble_code="commit_refused", trouble=text)
     told = explain(replace(QUEUED, servers=(replace(NOBODY, about=about),), streams=stream("commits", 80)))
     assert [reason.code for reason in told] == [first, "failing"]
+
+
+def test_a_refused_dead_letter_is_told_while_later_requests_are_decided() -> None:
+    log = replace(DONE, kind="rebase", age=1.0)
+    about = OwnerFacts("active", trouble_code="dead_letter_refused", trouble="maximum bytes exceeded", trouble_age=4.0)
+    facts = replace(QUEUED, servers=(replace(NOBODY, about=about),), log=log, streams=stream("dlq", 90.0))
+    [first, *_] = explain(facts)
+    assert (first.code, first.waits) == ("dead_letters_full", True)
+    over = replace(facts, servers=(replace(NOBODY, about=replace(about, trouble_age=20.0)),))
+    assert [reason.code for reason in explain(over)] == ["working"]
 
 
 def test_nobody_can_work_is_told_even_if_nothing_waits() -> None:
