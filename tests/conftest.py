@@ -56,7 +56,7 @@ SMALL_FILES = {
     "numba/core/dispatcher.py": {"compile", "_compile_for_args"},  # once on a machine
     "rebaser/dvu/compiled/loader.py": {"load", "compile_module", "is_cached"},  # once in a process
     "rebaser/dvu/fingerprint.py": {"code"},  # once in a process
-    "rebaser/dvu/functions/registry.py": {"registry"},  # once in a process
+    "rebaser/dvu/functions/registry.py": {"installed"},  # once in a process
     # Code of workers, which tests run on the loop.
     "rebaser/dvu/wire/mailbox.py": {"put", "_write", "get", "__call__", "visited_nodes"},
     "rebaser/dvu/worker/structure_cache.py": {"_read", "write"},

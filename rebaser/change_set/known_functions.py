@@ -2,7 +2,7 @@
 
 from anyio import to_thread
 
-from rebaser.dvu.functions.registry import registry
+from rebaser.dvu.functions.registry import installed, registry
 from rebaser_core.state.change_set import ChangeSetState
 
 MAX_NAMED = 20  # maximum number of functions that one header lists
@@ -12,8 +12,8 @@ MAX_NAMED_CHARACTERS = 2000  # maximum total length, in characters, of the names
 async def load_functions() -> None:
     """Load the plug-ins, unless they are loaded already. This runs in a thread, because loading may take a long
     time."""
-    if not registry.cache_info().currsize:
-        await to_thread.run_sync(registry)
+    if not installed.cache_info().currsize:
+        await to_thread.run_sync(installed)
 
 
 def missing_functions(state: ChangeSetState) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 from anyio import to_thread
 
 from rebaser.dvu import fingerprint
-from rebaser.dvu.functions.registry import registry
+from rebaser.dvu.functions.registry import installed
 from rebaser.dvu.planning import subgraph
 from rebaser.dvu.planning.full_plan import FullGraphPlan
 from rebaser.dvu.planning.packet_plan import PacketPlan
@@ -172,7 +172,7 @@ def _is_small(view: View) -> bool:
         and all(
             type(value) is str and len(value) <= limits.plan_on_loop_max_text_chars for value in columns.other.values()
         )
-        and registry.cache_info().currsize + fingerprint.code.cache_info().currsize == 2  # both are in their caches
+        and installed.cache_info().currsize + fingerprint.code.cache_info().currsize == 2  # both are in their caches
     )
 
 

@@ -1,9 +1,9 @@
 """Starts an installation for tests: a real NATS server, and a Rebaser server in a thread of this process."""
 
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
-from functools import cached_property
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,15 @@ from anyio.abc import TaskGroup
 from anyio.from_thread import start_blocking_portal
 from pydantic import ValidationError
 
+from rebaser.dvu.functions.base import Function, ScalarForm
+from rebaser.dvu.functions.registry import added
 from rebaser.embedded.nats import EmbeddedNats, embedded_nats
 from rebaser.serving import serve
 from rebaser.settings import Settings
+from rebaser.testing.functions import as_function
 from rebaser.testing.in_process import InProcessEngine
-from rebaser_client import BlockingRebaserClient, UnprocessableError
+from rebaser.testing.workspace_clients import no_change_set
+from rebaser_client import BlockingRebaserClient
 from rebaser_client.task_groups import flat_task_group
 from rebaser_core.errors import ConfigError
 
@@ -34,16 +38,19 @@ class LocalRebaser:
     `RebaserClient.connect(url)`.
     """
 
-    def __init__(self, url: str, prefix: str, stack: ExitStack, crash: Callable[[], None]) -> None:
+    def __init__(
+        self, url: str, prefix: str, clients: ExitStack, functions: ExitStack | None, crash: Callable[[], None]
+    ) -> None:
         self.url = url
         self.prefix = prefix
-        self._stack = stack
+        self._clients = clients
+        self._functions = functions  # None if Spark computes
         self._crash = crash
 
     @cached_property
     def client(self) -> BlockingRebaserClient:
         """Return a client that is closed together with the installation."""
-        return self._stack.enter_context(BlockingRebaserClient.connect(self.url, prefix=self.prefix))
+        return self._clients.enter_context(BlockingRebaserClient.connect(self.url, prefix=self.prefix))
 
     def settle(self, workspace: str, change_set: str, *, timeout: float = 60.0) -> None:
         """Wait until all requests sent so far are decided, and all derived values are up to date.
@@ -52,8 +59,24 @@ class LocalRebaser:
         such change set, and `RequestTimeout` after `timeout` seconds.
         """
         if not self.client.exists(workspace, change_set):
-            raise UnprocessableError(f"there is no change set {workspace}/{change_set}", code="no_such_change_set")
+            raise no_change_set(workspace, change_set)
         self.client.enqueue_updates_with_reply(workspace, change_set, (), wait="derived", timeout=timeout)
+
+    def functions(self, *functions: Function | ScalarForm) -> AbstractContextManager[object]:
+        """Register `functions`, as if an installed plug-in had them: each is a `Function`, or a callable
+        `(inputs, params)`, which is known by its `__name__`.
+
+        The functions are available at once. Used as a context manager, the result removes them at the end of the
+        `with` block; otherwise, they are removed when the installation ends. All installations of this process have
+        them. Raise `ValueError` if there is another function with the same name, and `ConfigError` if this
+        installation computes on Spark, because Spark's workers load functions from installed plug-ins only.
+        """
+        made = [as_function(function) for function in functions]
+        if self._functions is None:
+            raise _not_on_spark(made)
+        registered = ExitStack()
+        registered.enter_context(added(made))
+        return self._functions.enter_context(registered)
 
     def crash(self) -> None:
         """Crash both servers, and start them again with the same data, at the same address.
@@ -67,7 +90,11 @@ class LocalRebaser:
 
 @contextmanager
 def local_rebaser(
-    *, data: Path | str | None = None, spark: bool = False, **settings: Any
+    *,
+    data: Path | str | None = None,
+    spark: bool = False,
+    functions: Iterable[Function | ScalarForm] = (),
+    **settings: Any,
 ) -> Generator[LocalRebaser, None, None]:
     """Run an installation on free loopback ports until the end of the `with` block.
 
@@ -76,13 +103,19 @@ def local_rebaser(
     - `spark`: compute derived values on an embedded Spark, like `rebaser dev`; Spark takes seconds to start. Otherwise,
       the code that Spark's workers run computes them in this process. Plug-ins are found in both cases if they are
       installed, for instance the project under test.
+    - `functions`: functions to register, see `LocalRebaser.functions`.
     - `settings`: settings of `rebaser serve`, under their names in `rebaser.settings.Settings`. `shutdown_grace` is 1 s
       by default.
 
     Environment variables are ignored, including those that turn on traces. Raise `ConfigError` for an unknown or
     invalid setting, and if a server cannot start.
     """
+    made = [as_function(function) for function in functions]
+    if spark and made:
+        raise _not_on_spark(made)
     with ExitStack() as stack:
+        registered = stack.enter_context(ExitStack())
+        registered.enter_context(added(made))
         if data is None:
             data = stack.enter_context(tempfile.TemporaryDirectory(prefix="rebaser-"))
         portal = stack.enter_context(start_blocking_portal(name="rebaser"))
@@ -91,7 +124,16 @@ def local_rebaser(
         )
         with ExitStack() as clients:
             prefix = str(settings.get("prefix", ""))
-            yield LocalRebaser(servers.url, prefix, clients, lambda: portal.call(servers.crash))
+            crash = partial(portal.call, servers.crash)
+            yield LocalRebaser(servers.url, prefix, clients, None if spark else registered, crash)
+
+
+def _not_on_spark(functions: Sequence[Function]) -> ConfigError:
+    names = ", ".join(function.name for function in functions)
+    return ConfigError(
+        f"Spark's workers cannot run the functions of a test ({names}), because they load functions from installed "
+        "plug-ins: install these functions as a plug-in, or start the installation without spark=True"
+    )
 
 
 class _Servers:

@@ -1,5 +1,6 @@
 """`rebaser.testing`: the test suite of a user runs in a separate folder, and all parts work as documented."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,9 +11,10 @@ from unittest.mock import Mock
 import pytest
 from structlog.testing import capture_logs
 
+from rebaser.dvu.functions import Function, registry
 from rebaser.telemetry import tracing
 from rebaser.testing import LocalRebaser, local_rebaser
-from rebaser_client import ConfigError, Derive, Request, Set, UnprocessableError
+from rebaser_client import ConfigError, Derive, Request, Set, UnprocessableError, Update
 from tests.docs.pages import ROOT, split
 
 PAGE = ROOT / "deploy/docs/testing.md"
@@ -21,28 +23,145 @@ import pytest
 
 
 @pytest.mark.parametrize("number", range(50))
-def test_each_has_a_workspace_of_its_own(rebaser_server, rebaser_workspace, number):
-    client = rebaser_server.client
-    client.enqueue_updates(rebaser_workspace, "main", [Set("a", number), Derive("b", "sum", {"x": ("a", "a")})])
-    rebaser_server.settle(rebaser_workspace, "main")
-    values = {id_: value.value for id_, value in client.values(rebaser_workspace, "main").items()}
+def test_each_has_a_workspace_of_its_own(rebaser_sync, number):
+    client, workspace = rebaser_sync, rebaser_sync.workspace
+    client.enqueue_updates(workspace, "main", [Set("a", number), Derive("b", "sum", {"x": ("a", "a")})])
+    client.settle()
+    values = {id_: value.value for id_, value in client.values(workspace, "main").items()}
     assert values == {"a": number, "b": 2 * number}
+"""
+ASYNCHRONOUS = """
+import asyncio
+
+import pytest
+from rebaser.testing import local_rebaser
+from rebaser_client import Derive, RebaserClient, Set
+
+
+@pytest.fixture(scope="session")
+def rebaser_spark_server():
+    with local_rebaser() as other:  # instead of Spark, which takes seconds
+        yield other
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+@pytest.fixture
+async def loaded(rebaser, anyio_backend):
+    await use(rebaser, 7)
+    return rebaser
+
+
+async def use(client, number):
+    edits = [Set("a", number), Derive("b", "sum", {"x": ("a", "a")})]
+    await client.enqueue_updates(client.workspace, "main", edits)
+    await client.settle()
+    assert (await client.value(client.workspace, "main", "b")).value == 2 * number
+    async for commit in client.watch(client.workspace, "main", after=0):
+        break
+    assert [letter async for letter in client.dead_letters.find()] == []
+    async with client.fleet(client.workspace) as fleet:
+        assert (await fleet.look()).total == 1
+
+
+async def test_alone(rebaser):
+    assert isinstance(rebaser, RebaserClient)
+    await use(rebaser, 1)
+    await rebaser.aclose()
+    await use(rebaser, 2)
+
+
+class TestAll:
+    async def test_method(self, rebaser, rebaser_workspace, tmp_path):
+        assert rebaser.workspace == rebaser_workspace
+        await use(rebaser, 1)
+
+
+def test_one_client_on_two_loops(rebaser):
+    asyncio.run(use(rebaser, 1))
+    asyncio.run(use(rebaser, 2))
+
+
+@pytest.mark.anyio
+async def test_with_another_plug_in(loaded):
+    assert (await loaded.value(loaded.workspace, "main", "b")).value == 14
+    await asyncio.gather(*(use(loaded, 3) for _ in range(5)))
+
+
+@pytest.mark.rebaser(spark=True)
+def test_a_marker_chooses_the_installation(rebaser_sync, rebaser_server, rebaser_spark_server):
+    rebaser_sync.enqueue_updates_with_reply(rebaser_sync.workspace, "main", [Set("a", 1)])
+    assert rebaser_spark_server.client.exists(rebaser_sync.workspace, "main")
+    assert not rebaser_server.client.exists(rebaser_sync.workspace, "main")
+"""
+WRONG = """
+import pytest
+
+
+@pytest.mark.rebaser(sparc=True)
+def test_a_wrong_marker(rebaser_sync):
+    pass
+
+
+async def test_a_failure_is_shown(rebaser):
+    await rebaser.settle("none")
+"""
+# Prints the modules that a run of pytest has loaded because Rebaser is installed.
+UNUSED = """
+import sys
+import pytest
+
+class Loaded:
+    def pytest_sessionfinish(self):
+        print("LOADED", *sorted(sys.modules))
+
+pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[1:]], plugins=[Loaded()])
 """
 
 
-def test_a_suite_of_a_user_runs_without_java(tmp_path: Path) -> None:
-    (tmp_path / "test_shop.py").write_text(split(PAGE)[1][0].text + MANY)
-    env = {"PATH": str(Path(sys.executable).parent), "HOME": str(tmp_path), "JAVA_HOME": "/nowhere"}
+def run(folder: Path, *command: str) -> str:
+    """Run Python in `folder` without Java, and return what it prints."""
+    env = {"PATH": str(Path(sys.executable).parent), "HOME": str(folder), "JAVA_HOME": "/nowhere"}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=3"],
-        cwd=tmp_path,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+        [sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False
     )
-    assert "52 passed" in done.stdout, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "--strict-markers", "--durations=3")
+
+
+def test_a_suite_of_a_user_runs_without_java(tmp_path: Path) -> None:
+    """It has 50 tests beside those of the page."""
+    (tmp_path / "test_shop.py").write_text(split(PAGE)[1][0].text + split(PAGE)[1][1].text + MANY)
+    printed = run(tmp_path, *PYTEST)
+    assert "53 passed" in printed, printed
+
+
+def test_asynchronous_tests_run_with_and_without_other_plug_ins(tmp_path: Path) -> None:
+    (tmp_path / "test_async.py").write_text(ASYNCHRONOUS)
+    printed = run(tmp_path, *PYTEST)
+    assert "5 passed" in printed, printed
+
+
+def test_what_is_wrong_is_told(tmp_path: Path) -> None:
+    (tmp_path / "test_wrong.py").write_text(WRONG)
+    printed = run(tmp_path, *PYTEST)
+    assert "the marker is rebaser(spark=True) or rebaser(spark=False)" in printed
+    assert re.search(r"UnprocessableError: there is no change set test-\w+/none", printed)
+    assert "1 failed, 1 error" in printed
+
+
+def test_the_plug_in_costs_nothing_if_no_test_uses_it(tmp_path: Path) -> None:
+    (tmp_path / "test_other.py").write_text("def test_other(): pass\n")
+    with_plugin, without = (
+        set(re.search("LOADED (.*)", run(tmp_path, "-c", UNUSED, *options))[1].split())  # type: ignore[index]
+        for options in ([], ["-p", "no:rebaser"])
+    )
+    assert with_plugin - without == {"rebaser", "rebaser.testing", "rebaser.testing.plugin"}
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +179,49 @@ def test_settle_waits_for_what_was_sent_before(installation: LocalRebaser) -> No
     assert client.values("ws", "cs")["b"].value == 78
     with pytest.raises(UnprocessableError, match="there is no change set ws/none"):
         installation.settle("ws", "none")
+
+
+def twice(inputs: Any, params: Any) -> Any:
+    """Twice x."""
+    return inputs["x"] * 2
+
+
+def test_a_test_registers_its_own_functions(installation: LocalRebaser) -> None:
+    client = installation.client
+    with installation.functions(twice, Function(name="my.next", vector=lambda inputs, _: inputs["x"] + 1)):
+        edits: list[Update] = [Set("x", 2), Derive("y", "twice", {"x": "x"}), Derive("z", "my.next", {"x": "y"})]
+        client.enqueue_updates_with_reply("ws", "own", edits, wait="derived")
+        assert {id_: value.value for id_, value in client.values("ws", "own").items()} == {"x": 2, "y": 4, "z": 5}
+        functions = {name for server in client.status().servers for name in server.functions}
+        assert {"twice", "my.next"} <= functions
+    client.enqueue_updates_with_reply("ws", "own", [Set("x", 3)], wait="derived")
+    fault = client.values("ws", "own")["z"].error
+    assert fault is not None
+    assert fault.code == "unknown_function"
+    for wrong, told in ((lambda _, __: 1, "has no name"), (3, "neither a Function nor callable"), (max, "'max'")):
+        with pytest.raises((TypeError, ValueError), match=told):
+            installation.functions(wrong)  # type: ignore[arg-type]
+
+
+def test_functions_belong_to_an_installation_until_it_ends() -> None:
+    with local_rebaser(functions=[twice]) as running:
+        running.functions(Function(name="thrice", call=lambda inputs, _: inputs["x"] * 3))
+        edits: list[Update] = [Set("x", 2), Derive("y", "twice", {"x": "x"}), Derive("z", "thrice", {"x": "x"})]
+        running.client.enqueue_updates_with_reply("ws", "cs", edits, wait="derived")
+        running.crash()
+        running.client.enqueue_updates_with_reply("ws", "cs", [Set("x", 3)], wait="derived")
+        assert {id_: value.value for id_, value in running.client.values("ws", "cs").items()} == {
+            "x": 3,
+            "y": 6,
+            "z": 9,
+        }
+    assert not {"twice", "thrice"} & set(registry().functions)
+
+
+def test_spark_cannot_run_the_functions_of_a_test() -> None:
+    told = pytest.raises(ConfigError, match=r"\(twice\).*install these functions as a plug-in")
+    with told, local_rebaser(spark=True, functions=[twice]):
+        pass
 
 
 def test_data_that_is_kept_is_found_again(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from rebaser.change_set.healing import heal
 from rebaser.change_set.loading import open_log
-from rebaser.dvu.functions.registry import ENTRY_POINT_GROUP, registry
+from rebaser.dvu.functions.registry import ENTRY_POINT_GROUP, installed
 from rebaser.settings import Settings
 from rebaser.sweeper.debts import DebtTracker
 from rebaser_client import Derive, RebaserClient, Set, State
@@ -29,9 +29,9 @@ NAME = "twice, or so"
 def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder in which this process finds plug-ins after its functions are loaded again, as after a restart."""
     monkeypatch.syspath_prepend(tmp_path)
-    registry.cache_clear()
+    installed.cache_clear()
     yield tmp_path
-    registry.cache_clear()
+    installed.cache_clear()
 
 
 def install(folder: Path, module: str) -> None:
@@ -43,7 +43,7 @@ def install(folder: Path, module: str) -> None:
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\ntwice = {module}:F\n")
-    registry.cache_clear()
+    installed.cache_clear()
 
 
 def engine() -> Engine:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from pyspark import cloudpickle
 
-from rebaser.dvu.functions.registry import identity, registry
+from rebaser.dvu.functions.registry import identity
+from rebaser.dvu.functions.registry import installed as installed_functions
 from rebaser.dvu.spark import bundle as shipping
 from rebaser.dvu.spark import requirements
 from rebaser.dvu.spark.requirements import WorkerPackages
@@ -39,10 +40,10 @@ print(Results.decode(result.column("result")[0].as_py()).values.tolist(), sys.mo
 @pytest.fixture
 def fresh() -> Iterator[None]:
     """Clear results that are cached per process, before and after the test."""
-    for kept in (registry, identity, shipping.bundle):
+    for kept in (installed_functions, identity, shipping.bundle):
         kept.cache_clear()
     yield
-    for kept in (registry, identity, shipping.bundle):
+    for kept in (installed_functions, identity, shipping.bundle):
         kept.cache_clear()
 
 
@@ -130,7 +131,7 @@ def test_equal_code_makes_equal_archives_and_a_plug_in_another(tmp_path: Path, m
     files["some_plugin/more.py"] = "def twice(inputs, params):\n    return 2 * inputs['a']\n"
     installed(tmp_path, files, "Requires-Dist: numpy>=99\nRequires-Dist: nothing-of-it; extra == 'more'\n")
     shipping.bundle.cache_clear()
-    registry.cache_clear()
+    installed_functions.cache_clear()
     bundle = shipping.bundle()
     assert bundle.name != bare.name
     added = set(zipfile.ZipFile(BytesIO(bundle.data)).namelist()) - set(zipfile.ZipFile(BytesIO(bare.data)).namelist())

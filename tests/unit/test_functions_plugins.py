@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from rebaser.dvu import fingerprint
 from rebaser.dvu.faults import CRASHED
-from rebaser.dvu.functions import registry
-from rebaser.dvu.functions.registry import ENTRY_POINT_GROUP, FunctionRegistry, load
+from rebaser.dvu.functions import Function, registry
+from rebaser.dvu.functions.registry import ENTRY_POINT_GROUP, FunctionRegistry, added, identity, load
 from rebaser.dvu.wire.packet import IN_ERROR, NEVER_COMPUTED, PacketBuilder, Results, Template
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core.values import Json
@@ -122,6 +122,26 @@ def test_a_built_in_cannot_be_replaced(install: Install) -> None:
     found = install("f = len", {"sum": "plugin_sum:f"}, "plugin_sum")
     assert "there is already a function 'sum'" in found.broken["sum"]
     assert found.functions["sum"] is registry().functions["sum"]
+
+
+def test_functions_are_added_for_a_while_and_never_taken_for_each_other() -> None:
+    before, code = registry(), identity()
+    first = Function(name="added", call=lambda inputs, _: inputs["x"] + 1)
+    second = Function(name="added", call=lambda inputs, _: inputs["x"] + 2)
+    with added([first]):
+        one = registry()
+        assert computed(one, [1], "added").values.tolist() == [2]
+        with added([first]), pytest.raises(ValueError, match="already a function 'added'"), added([second]):
+            pass
+        assert registry().functions["added"] == one.functions["added"]
+    assert registry() is before
+    with added([second]):
+        assert computed(registry(), [1], "added").values.tolist() == [3]
+        assert one.functions["added"].fingerprint not in ("", registry().functions["added"].fingerprint)
+        assert identity() == code, "Spark's workers do not have it"
+    with pytest.raises(ValueError, match="already a function 'sum'"), added([Function(name="sum", call=max)]):
+        pass
+    assert registry() is before
 
 
 def test_the_fingerprint_changes_with_source_and_version(install: Install) -> None:

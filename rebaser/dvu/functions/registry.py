@@ -1,4 +1,5 @@
-"""Collects all functions by name: the built-in functions, and the functions of installed plug-ins.
+"""Collects all functions by name: the built-in functions, the functions of installed plug-ins, and those that a test
+adds.
 
 Invariant: a plug-in can neither replace a built-in function nor stop the server. If a plug-in cannot be loaded, a
 warning is logged, and its function is not available.
@@ -6,8 +7,11 @@ warning is logged, and its function is not available.
 
 import importlib.metadata
 import inspect
+import itertools
 import sys
-from collections.abc import Container, Iterable, Mapping
+import threading
+from collections.abc import Container, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -41,22 +45,66 @@ def builtins() -> dict[str, Function]:
     return {function.name: function for function in (*numbers.ALL, *text.ALL, *collections.ALL, *formula.ALL)}
 
 
-@cache
 def registry() -> FunctionRegistry:
     """Return the functions of this process. The first call loads the plug-ins."""
+    return installed() if _extended is None else _extended
+
+
+@cache
+def installed() -> FunctionRegistry:
+    """Return the built-in functions and the functions of plug-ins. The first call loads the plug-ins."""
     return load(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP))
+
+
+_extended: FunctionRegistry | None = None  # `installed()` and `_added`; None if `_added` is empty
+_added: list[tuple[Function, Function]] = []  # the functions that are added: as they were given, and as they are called
+_adding = threading.Lock()
+_numbers = itertools.count(1)
+
+
+@contextmanager
+def added(functions: Iterable[Function]) -> Generator[None, None, None]:
+    """Add `functions` to those of this process until the `with` block ends. Workers of Spark do not have them.
+
+    Raise `ValueError` if there is another function with the same name. The same function may be added repeatedly.
+    """
+    global _added  # noqa: PLW0603 - other threads read the functions of the process
+    pairs: list[tuple[Function, Function]] = []
+    with _adding:
+        taken = {**dict.fromkeys(installed().functions), **{given.name: given for given, _ in _added}}
+        for function in functions:
+            if taken.setdefault(function.name, function) != function:
+                raise ValueError(f"there is already a function {function.name!r}: use another name")
+            # Never the fingerprint of a function that was added before, so that no packet mixes up the two.
+            fingerprint_ = f"added {next(_numbers)}"
+            pairs.append((function, replace(contained(function), fingerprint=fingerprint_)))
+        _added = [*_added, *pairs]
+        _extend()
+    try:
+        yield
+    finally:
+        with _adding:
+            _added = [pair for pair in _added if not any(pair is mine for mine in pairs)]
+            _extend()
+
+
+def _extend() -> None:
+    global _extended  # noqa: PLW0603 - as above
+    known = installed()
+    functions = dict(known.functions) | {function.name: function for _, function in reversed(_added)}
+    _extended = FunctionRegistry(MappingProxyType(functions), known.broken) if _added else None
 
 
 def plugins() -> list[importlib.metadata.EntryPoint]:
     """Return the entry points of the plug-ins that this process has loaded."""
-    broken = registry().broken
+    broken = installed().broken
     return [entry for entry in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP) if entry.name not in broken]
 
 
 @cache
 def identity() -> str:
     """Return the fingerprint of all code that computes values in this process, plug-ins included."""
-    functions = registry().functions
+    functions = installed().functions
     lines = (f"{name} {functions[name].fingerprint}".encode() for name in sorted(functions))
     return fingerprint.digest(fingerprint.code().encode(), *lines)
 
