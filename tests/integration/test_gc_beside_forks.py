@@ -61,8 +61,8 @@ class Editor:
             await self.check(self._client, self._rng.choice([*books]))
 
     async def edit(self, name: str, id_: str, number: int) -> None:
-        self.books[name][id_] = f"{name} {id_} {number}"
-        await self._client.enqueue_updates_with_reply("ws", name, [Set(id_, self.books[name][id_])], timeout=ENOUGH)
+        self.books[name][id_] = value = f"{name} {id_} {number}"
+        await self._client.enqueue_updates_with_reply("ws", name, [Set(id_, value)], timeout=ENOUGH)
 
     async def check(self, client: RebaserClient, name: str) -> None:
         found = {id_: value.value for id_, value in (await client.values("ws", name)).items()}
