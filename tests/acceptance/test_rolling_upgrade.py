@@ -8,15 +8,16 @@ import anyio
 import pytest
 
 from rebaser.embedded.nats import EmbeddedNats
-from rebaser_client import Commit, RebaserClient, Set
+from rebaser_client import Commit, RebaserClient, RequestRejected, Set
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log import commits
 from rebaser_client.requests.task_publisher import publish_task
+from rebaser_core.errors import UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey, RequestId
-from rebaser_core.messages import EnqueueUpdatesRequest, encode_updates_blob
+from rebaser_core.messages import EnqueueUpdatesRequest, encode_updates_blob, peek
 from rebaser_core.streams.subjects import Subjects
-from tests.support import newer_server
+from tests.support import newer_server, older_server
 from tests.support.fleet import NO_SPARK, servers
 from tests.support.history import check_history, commits_of
 
@@ -26,6 +27,9 @@ SETTINGS: dict[str, Any] = {
     "spark": NO_SPARK, "warm": False, "ack_wait": 1, "quiescent_period": 600, "retry_for": 600,
 }  # fmt: skip
 NEWER = SETTINGS | {"module": "tests.support.newer_server"}
+BRIEFLY = SETTINGS | {"quiescent_period": 0.2}  # so that change sets pass from server to server
+NO_HISTORY = BRIEFLY | {"history_for": 0}
+OLDER = NO_HISTORY | {"module": "tests.support.older_server"}
 
 
 class Editor:
@@ -63,6 +67,23 @@ class Editor:
         check_history(commits, self.sent[change_set])
         assert set(await self._client.values("up", change_set)) == set(self.sent[change_set])
         return commits
+
+    async def versions(self) -> dict[str, dict[int, int]]:
+        """Return the versions of all stored commits: by change set, and by log sequence."""
+        found: dict[str, dict[int, int]] = {}
+        stream, sequence = self._subjects.commits_stream, 0
+        while (message := await self._js.next(stream, ">", sequence + 1)) is not None:
+            sequence = message.sequence
+            key = self._subjects.parse(message.subject)[1]
+            found.setdefault(key.change_set, {})[sequence] = peek(message.headers).version
+        return found
+
+    async def read_as_before(self, change_set: str) -> None:
+        """Read the log as a program of the release before history. Raises `UnsupportedVersion` as such a program."""
+        subject, sequence = self._subjects.commits(ChangeSetKey("up", change_set)), 0
+        while (message := await self._js.next(self._subjects.commits_stream, subject, sequence + 1)) is not None:
+            sequence = message.sequence
+            older_server.decode_commit(message.headers, message.data)
 
     async def owners(self, change_set: str) -> list[str]:
         """Return the server that decided each request, in order."""
@@ -106,3 +127,49 @@ async def test_servers_of_two_versions_share_the_work(own_nats: EmbeddedNats, mo
                 assert await old.terminate() == 0
                 assert await editor.owners("log") == ["first", "first", "first", "new"]
         assert {event["code"] for event in old.events if event["event"] == "load_failed"} == {"unsupported_version"}
+
+
+NAMES = [f"cs{number}" for number in range(6)]
+
+
+async def test_history_begins_once_every_server_reads_it(own_nats: EmbeddedNats) -> None:
+    """REBASER_HISTORY_FOR=0 is the gate of the upgrade: until a server runs without it, programs of the release before
+    history read every commit. Then they refuse, by its version, what they cannot read, and nothing is lost."""
+
+    async def send(editor: Editor, *names: str) -> list[str]:
+        for name in names:
+            await editor.send(name, 1, 2, 2)
+        return [owner for name in names for owner in (await editor.owners(name))[-3:]]
+
+    async with editing(own_nats.url) as editor, RebaserClient.connect(own_nats.url) as client:
+        async with servers(own_nats.url, "old", **OLDER):
+            assert set(await send(editor, *NAMES)) == {"old"}
+            async with servers(own_nats.url, "closed", **NO_HISTORY):
+                await send(editor, *NAMES)
+                assert {one for some in (await editor.versions()).values() for one in some.values()} <= {1, 2}
+                for name in NAMES:
+                    await editor.read_as_before(name)
+        async with servers(own_nats.url, "closed", **NO_HISTORY) as [closed]:
+            with pytest.raises(RequestRejected, match="REBASER_HISTORY_FOR") as refused:
+                await client.create_branch("up", "early", "cs0")
+            assert refused.value.code == "unsupported"
+            async with servers(own_nats.url, "open", **BRIEFLY):
+                while "open" not in await send(editor, *NAMES):  # who takes a task first is chance
+                    pass
+                assert await closed.terminate() == 0
+                await send(editor, *NAMES)
+        logs = {name: await editor.decided(name) for name in NAMES}
+        versions = await editor.versions()
+        for name, commits_ in logs.items():
+            assert {one.owner for one in commits_ if versions[name].get(one.sequence) == 3} == {"open"}
+        with pytest.raises(UnsupportedVersion, match="a Commit of version 3, but this release reads versions up to 2"):
+            await editor.read_as_before("cs0")
+        async with servers(own_nats.url, "old", **OLDER) as [old]:
+            await editor.send("cs0", 2)
+            assert (await old.wait_for("load_failed", change_set="cs0"))["code"] == "unsupported_version"
+            async with servers(own_nats.url, "open", **BRIEFLY):
+                assert (await editor.owners("cs0"))[-1] == "open"
+                await client.create_branch("up", "early", "cs0", follow="manual")
+                assert await client.values("up", "early") == await client.values("up", "cs0")
+                await client.undo("up", "cs1")
+                assert set(await client.values("up", "cs1")) == set(editor.sent["cs1"][:-1])
