@@ -6,8 +6,9 @@ There are `--change-sets` change sets, of which a third owe an update; the newes
 turn, `--rounds` times: `headers` is what `rebaser status` does, and `whole` is what it did before: it read and decoded
 the newest commit of each change set. Figures are seconds of CPU time of this process, the lowest of the rounds.
 `command` is the CPU time of the process `rebaser status`, with all its imports. `look` is one refresh of `rebaser top`
-after its first, with the third of the change sets that owe an update, and a screen of 40 lines. Aims for 10,000 change
-sets: `headers` in 0.6 s or less, a `look` in 0.05 s or less.
+after its first, with the third of the change sets that owe an update, and a screen of 40 lines. `branches` are the
+seconds, not of CPU time, in which the client lists the same number of branches in another workspace. Aims for 10,000
+change sets: `headers` in 0.6 s or less, a `look` in 0.05 s or less, `branches` in 1 s or less.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -26,13 +28,14 @@ from rich.console import Console
 
 from rebaser.cli.output.top_view import TopScreen, render
 from rebaser.embedded.nats import embedded_nats
+from rebaser_client import RebaserClient
 from rebaser_client.admin.fleet_watch import FleetWatch
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.admin.status import ChangeSetStatus, key_counts, read_overview
 from rebaser_client.blobs import open_blobs
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log.commits import CommitReader
-from rebaser_core.commit import Commit, Kind
+from rebaser_core.commit import BranchStatus, BranchSummary, Commit, Kind
 from rebaser_core.ids import ChangeSetKey, ulid
 from rebaser_core.messages import covers_header, encode_commit
 from rebaser_core.streams.subjects import Subjects
@@ -43,19 +46,27 @@ WINDOW = 256  # unconfirmed publishes
 READS = 64  # commits that are read at the same time
 
 
-async def fill(js: JetStream, subjects: Subjects, count: int, size: int) -> None:
+async def fill(
+    js: JetStream,
+    subjects: Subjects,
+    count: int,
+    size: int,
+    workspace: str = "bench",
+    branch: BranchSummary | None = None,
+) -> None:
     limit = asyncio.Semaphore(WINDOW)
     delta = (Set("text", "x" * size),)
     messages = []
     for covers, debt in ((None, 0), (None, 0), (0, 1)):
         commit = Commit(ulid(1, bytes(10)), 0, Kind.REBASE, 1, "bench", None, covers, delta=delta, debt=debt)
+        commit = replace(commit, branch=branch)
         headers, payload = encode_commit(commit)
         messages.append((headers | covers_header(commit), payload))
 
     async def store(number: int) -> None:
         headers, payload = messages[number % 3]
         async with limit:
-            await js.publish(subjects.commits(ChangeSetKey("bench", f"cs-{number}")), payload, headers)
+            await js.publish(subjects.commits(ChangeSetKey(workspace, f"cs-{number}")), payload, headers)
 
     async with anyio.create_task_group() as group:
         for number in range(count):
@@ -124,6 +135,16 @@ async def run(count: int, size: int, rounds: int) -> dict[str, float]:
                     screen.print(render(view, TopScreen(), "top", "", 40))
                     found["look"] = min(found.get("look", 1e9), time.process_time() - began)
             found["command"] = await anyio.to_thread.run_sync(command, nats.url)
+            await fill(
+                js, subjects, count, size, "forks", BranchSummary("cs-0", 1, BranchStatus.OPEN, 3, 1, "cs-0", 1, 2)
+            )
+            async with RebaserClient.connect(nats.url) as client:
+                for _ in range(rounds):
+                    began = time.perf_counter()
+                    branches = await client.branches("forks")
+                    found["branches"] = min(found.get("branches", 1e9), time.perf_counter() - began)
+                    assert {(one.target, one.conflicts) for one in branches} == {("cs-0", 1)}
+                    assert len(branches) == count
     return {name: round(seconds, 3) for name, seconds in found.items()}
 
 
@@ -139,7 +160,8 @@ def main() -> None:
         print(json.dumps(found))
         return
     for name, seconds in found.items():
-        print(f"{name:8} {seconds:7.3f} s of CPU for {args.change_sets:,} change sets")
+        kind = "" if name == "branches" else " of CPU"
+        print(f"{name:8} {seconds:7.3f} s{kind} for {args.change_sets:,} change sets")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def test_a_side_does_what_is_asked(side: str) -> None:
     assert {"load", "branch", "read as of", "100 branches", "commit", "diff"} <= done
     assert {line["edits"] for line in found if "edits" in line} == {1, 10}
     if side != "icechunk":
-        assert {"merge", "find conflicts", "list conflicts", "revert", "blame"} <= done
+        assert {"merge", "find conflicts", "list conflicts", "revert", "blame", "log of one"} <= done
 
 
 def test_a_table_has_figures_and_ratios() -> None:

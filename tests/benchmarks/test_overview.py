@@ -9,5 +9,5 @@ pytestmark = [pytest.mark.anyio, pytest.mark.bench]
 
 async def test_overview() -> None:
     found = await run(500, 2000, 1)
-    assert set(found) == {"headers", "whole", "look", "command"}
+    assert set(found) == {"headers", "whole", "look", "command", "branches"}
     assert 0 < found["headers"] < found["whole"]

@@ -5,11 +5,11 @@
 
 For each size of the graph, each side runs in a process of its own, one after the other. The steps are: create a branch,
 edit it and its target, read the difference, merge (for Rebaser: rebase and apply), find and list conflicts, take a
-merge back, read a value as of a position, blame it, count the bytes of 100 branches with one edit each, and collect
-garbage. Rebaser collects garbage only with `--collect`, because the figure then includes the start of Spark. Branch and
-target are both edited, `edits` values each. Some lines have no conflicts; in the others, 1 % of the edits (at least
-one) are of the same values. `--whole` measures 1,000, 100,000 and a million values with 1, 100 and 10,000 edits, which
-takes half an hour and some GB on disk.
+merge back, read a value as of a position, blame it, list the commits that defined it, count the bytes of 100 branches
+with one edit each, and collect garbage. Rebaser collects garbage only with `--collect`, because the figure then
+includes the start of Spark. Branch and target are both edited, `edits` values each. Some lines have no conflicts; in
+the others, 1 % of the edits (at least one) are of the same values. `--whole` measures 1,000, 100,000 and a million
+values with 1, 100 and 10,000 edits, which takes half an hour and some GB on disk.
 
 A ratio is Rebaser's figure divided by that of the side: 2 means that Rebaser takes twice as long. Each side has its
 default durability. Rebaser runs as three processes, and no value is derived; doltlite and icechunk are called in the

@@ -78,6 +78,9 @@ class Doltlite:
     async def blame(self, number: int) -> object:
         return self._do("SELECT * FROM dolt_blame_v WHERE id = ?", number)
 
+    async def log(self, number: int) -> int:
+        return len(self._do("SELECT DISTINCT to_commit FROM dolt_diff_v WHERE to_id = ?", number))
+
     async def collect(self) -> None:
         self._do("SELECT dolt_gc()")
 

@@ -72,6 +72,9 @@ class Git:
     async def blame(self, number: int) -> object:
         return self._git("log", "-1", "--format=%H %an", "main", "--", _path(number))
 
+    async def log(self, number: int) -> int:
+        return len(self._git("log", "--format=%H %an %ad", "main", "--", _path(number)).splitlines())
+
     async def collect(self) -> None:
         self._git("gc", "-q", "--prune=now")
 

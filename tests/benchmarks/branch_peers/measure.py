@@ -81,6 +81,13 @@ async def _whole(side: Any, runs: int) -> AsyncIterator[Line]:
     yield {"what": "read as of", "ms": _median(taken)}
     if hasattr(side, "blame"):
         yield {"what": "blame", "ms": _median([await _ms(side.blame(1)) for _ in range(runs)])}
+    if hasattr(side, "log"):
+        taken = []
+        for _ in range(runs):
+            began = time.perf_counter()
+            assert await side.log(1) == HISTORY + 2, "the first definition, the history, and the edit above"
+            taken.append(1000 * (time.perf_counter() - began))
+        yield {"what": "log of one", "ms": _median(taken)}
     before = await side.size()
     for number in range(BRANCHES):
         await side.branch(f"many{number}")

@@ -87,6 +87,9 @@ class Rebaser:
     async def blame(self, number: int) -> object:
         return await self._client.blame(WORKSPACE, "main", f"v/{number}")
 
+    async def log(self, number: int) -> int:
+        return len([entry async for entry in self._client.log(WORKSPACE, "main", f"v/{number}")])
+
     async def collect(self) -> None:
         """Run the command, including the start of its Spark."""
         command = [sys.executable, "-m", "rebaser", "gc", "--grace", "1h", "--nats", self._url]

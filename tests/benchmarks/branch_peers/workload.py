@@ -80,6 +80,9 @@ class Side(Protocol):
     async def blame(self, number: int) -> object:
         """Find who last defined a value of main."""
 
+    async def log(self, number: int) -> int:
+        """Read the history of a value of main, and return the number of commits that defined it."""
+
     async def collect(self) -> None:
         """Collect garbage."""
 
