@@ -15,7 +15,7 @@ from rebaser_core.errors import RebaserError
 from rebaser_core.shell import command
 
 if TYPE_CHECKING:
-    from rebaser_client import RequestRejected
+    from rebaser_client import RebaserClient, RequestRejected
     from rebaser_core.ids import ChangeSetKey
 
 STREAM_NOT_FOUND = 10059  # JetStream's error code
@@ -75,6 +75,19 @@ def refusal(outcome: str, error: "RequestRejected", key: "ChangeSetKey", advice:
     workspace, name = key.workspace, key.change_set
     what = advice.get(error.code) or _advice(error.code, workspace, name)
     return CommandFailed(f"{outcome}: {error.reason}" + (f"; {what}" if what else ""))
+
+
+def no_change_set(key: "ChangeSetKey") -> CommandFailed:
+    """Return the error for a change set that does not exist."""
+    lists = f"`{command('branches', key.workspace)}` lists change sets"
+    creates = f"`{command('enqueue', key.workspace, key.change_set, options=('--set', 'ID=VALUE'))}` creates it"
+    return CommandFailed(f"there is no change set {key.workspace}/{key.change_set}: {lists}, and {creates}")
+
+
+async def check_exists(client: "RebaserClient", key: "ChangeSetKey") -> None:
+    """Raise `CommandFailed` if the change set does not exist."""
+    if not await client.exists(key.workspace, key.change_set):
+        raise no_change_set(key)
 
 
 def with_advice(line: str, error: RebaserError) -> str:

@@ -29,6 +29,7 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import read_branch, read_edited, read_protected, read_summary
 from rebaser_core.messages.commit_fields.origin import AUTO, MANUAL
 from rebaser_core.record import record
+from rebaser_core.shell import command
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Remove
 
@@ -260,11 +261,10 @@ class BranchReader:
     async def _branch(self, key: ChangeSetKey, at: At | None, target_at: At | None = None) -> tuple[BranchInfo, str]:
         """Return the branch `key` and its target, both as of the position `at`."""
         info = await self.one(key, at, target_at)
-        name = f"{key.workspace}/{key.change_set}"
         if info is None:
-            raise UnprocessableError(f"there is no change set {name}", code="no_such_change_set")
+            raise no_change_set(key)
         if info.target is None:
-            raise UnprocessableError(f"{name} is not a branch of another change set", code="not_a_branch")
+            raise not_a_branch(key)
         return info, info.target
 
     async def _changes(self, key: ChangeSetKey, sequence: int) -> Changes:
@@ -303,6 +303,25 @@ class BranchReader:
             return newest, theirs
         state = await (await self._loader()).load_values(target, ids, at, stale=False)
         return state.last, {id_: state.cells.edit_of(id_) for id_ in ids}  # type: ignore[misc] # never `Remove`
+
+
+def no_change_set(key: ChangeSetKey) -> UnprocessableError:
+    """Return the error for a change set that does not exist."""
+    name = f"{key.workspace}/{key.change_set}"
+    return UnprocessableError(
+        f"there is no change set {name}: `{command('branches', key.workspace)}` lists change sets",
+        code="no_such_change_set",
+    )
+
+
+def not_a_branch(key: ChangeSetKey) -> UnprocessableError:
+    """Return the error for a change set without a target, which has no changes, and cannot be rebased or applied."""
+    name, of = f"{key.workspace}/{key.change_set}", ("--from", key.change_set)
+    return UnprocessableError(
+        f"{name} is not a branch of another change set: `{command('branches', key.workspace)}` shows which are, "
+        f"`{command('branch', key.workspace, 'NAME', options=of)}` creates a branch of it",
+        code="not_a_branch",
+    )
 
 
 def branch_info(key: ChangeSetKey, head: Head) -> BranchInfo:

@@ -8,6 +8,7 @@ import anyio
 from anyio import to_thread
 
 from rebaser_client.errors import NewErrors, RequestConflicts, RequestRejected, RequestTimeout, UnresolvedConflicts
+from rebaser_client.log.branches import no_change_set, not_a_branch
 from rebaser_client.log.positions import At
 from rebaser_client.operations.rebases import RebaseOperations
 from rebaser_client.operations.reverts import RevertOptions
@@ -223,13 +224,12 @@ class ApplyOperations(RebaseOperations):
         """Return the facts that `apply` needs about the branch `key` at the position `at`."""
         with translate_missing_stream():
             found = await self._reader.newest_commit(key, at)
-        name = f"{key.workspace}/{key.change_set}"
         if found is None:
-            raise UnprocessableError(f"there is no change set {name}", code="no_such_change_set")
+            raise no_change_set(key)
         message, commit = found
         branch = read_branch(message.headers)
         if branch is None or not branch.target:
-            raise UnprocessableError(f"{name} is not a branch of another change set", code="not_a_branch")
+            raise not_a_branch(key)
         edited = read_edited(message.headers, message.sequence)
         covered = commit.sequence if commit.covers is None else commit.covers
         stale = None if covered >= edited else (edited, edited == commit.created_by)

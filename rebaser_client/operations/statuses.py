@@ -22,7 +22,8 @@ class StatusOperations(ApplyOperations):
 
         Until the change set is reopened, servers reject edits, reverts, recomputes and applies with code `closed`. Its
         values can still be read, and other change sets can be created from it. `status` is the reason why the change
-        set is closed. If it is closed already, it gets the new status.
+        set is closed. If it is closed already, it gets the new status, so check `branch` first if the status of an
+        applied branch must not be lost.
 
         Raise the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `no_such_change_set`.
         """

@@ -60,6 +60,13 @@ async def test_a_branch_is_applied_and_every_command_says_so(
         done = await rebaser("apply", "shop", "draft", "--yes", **place)
         assert (done.returncode, done.stdout) == (0, "")
         assert f"draft was applied; main@{applied['commit']} has all of its edits" in done.stderr
+        assert await told(place, "close", "shop", "draft") == [["draft: closed already (applied), nothing was changed"]]
+        assert (await rebaser_json("close", "shop", "draft", **place)) == [
+            {"requestId": None, "commit": None, "status": "applied"}
+        ]
+        closed = await client.branch("shop", "draft")
+        assert closed is not None
+        assert closed.status == "applied"
         done = await rebaser("undo", "shop", "main", "--author", "ann", "--yes", **place)
         assert done.returncode == 0
         way_on = f"rebaser branch shop NAME --from draft@{applied['from']['position']} --target main"

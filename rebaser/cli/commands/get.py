@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rebaser.cli.completion import complete_id
-from rebaser.cli.errors import CommandFailed, usage_error
+from rebaser.cli.errors import CommandFailed, check_exists, usage_error
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Position, Prefix, Workspace, checked_position
 from rebaser.cli.output import console
 from rebaser_core.shell import command
@@ -57,8 +57,8 @@ def get(
     At a position, derived values have the results that were stored at that time; values that were not up to date are
     stale.
 
-    In a pattern, * matches any characters except /, and ** matches any characters. The exit code is 1 if an id does not
-    exist or a pattern matches nothing.
+    In a pattern, * matches any characters except /, and ** matches any characters. The exit code is 1 if the change set
+    or an id does not exist, or if a pattern matches nothing.
     """
     from rebaser.cli.runner import collector_paused, run_async
 
@@ -86,6 +86,9 @@ def get(
         raise CommandFailed(f"{name} has no value {', '.join(missing[:5])}{others}; {every}")
     if state.status == "deleted":
         console.note(f"{name} is deleted; `{command('reopen', key.workspace, key.change_set)}` brings it back")
+    elif not state.last and at is None:
+        why = f"`{command('explain', key.workspace, key.change_set)}` says why its requests wait"
+        console.note(f"{name} has no values yet; {why}")
     elif not state.cells:
         console.note(f"{name} has no values")
     return 0
@@ -101,7 +104,10 @@ async def _load(
     from rebaser.cli.connect import connect_client
 
     async with connect_client(*server) as client:
-        loaded.append(await client.state(key.workspace, key.change_set, at=at, ids=only))
+        state = await client.state(key.workspace, key.change_set, at=at, ids=only)
+        if not state.last:
+            await check_exists(client, key)
+        loaded.append(state)
 
 
 def _select(state: "ChangeSetState", requested: list[str]) -> tuple[list[str] | None, list[str]]:

@@ -21,11 +21,12 @@ from rebaser.cli.output import console
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from typing import Any
 
     from rebaser_client import EnqueueUpdatesResponse, RebaserClient
     from rebaser_core.ids import ChangeSetKey
 
-    Mark = Callable[[RebaserClient], Awaitable[EnqueueUpdatesResponse]]
+    Mark = Callable[[RebaserClient], Awaitable[Any]]  # returns the answer, or the status that stays as it is
 
 _ADVICE = {"purged": "its history is no longer kept"}
 
@@ -51,11 +52,17 @@ def close(
 
     The change set also refuses reverts, recomputes and applied branches, and cannot itself be applied. Its values can
     still be read, and change sets can be created from it.
+
+    A change set that is closed already stays as it is: an applied branch remains marked as applied. Only --applied
+    changes the mark of a closed change set.
     """
     key = checked_key(workspace, change_set)
     status: Literal["abandoned", "applied"] = "applied" if applied else "abandoned"
 
-    async def mark(client: "RebaserClient") -> "EnqueueUpdatesResponse":
+    async def mark(client: "RebaserClient") -> "EnqueueUpdatesResponse | str":
+        info = None if applied else await client.branch(key.workspace, key.change_set)
+        if info is not None and info.status not in ("open", "deleted"):
+            return info.status
         return await client.close_change_set(
             key.workspace, key.change_set, status, author=author, message=message, timeout=timeout
         )
@@ -96,13 +103,15 @@ def send_mark(
 ) -> int:
     """Call `mark` with a client connected to `place` (NATS URL and prefix). Then print the new state of the change set
     `key`, as the text `shown` or as the JSON object `state`. Return the exit code.
+
+    If `mark` sends no request, because the change set is closed already, it returns the status.
     """
     from rebaser.cli.connect import connect_client
     from rebaser.cli.runner import run_async
     from rebaser_client import RequestRejected
     from rebaser_core.response import Success
 
-    done: list[EnqueueUpdatesResponse] = []
+    done: list[EnqueueUpdatesResponse | str] = []
 
     async def run() -> None:
         async with connect_client(*place) as client:
@@ -114,10 +123,18 @@ def send_mark(
     code = run_async(run)
     if code:
         return code
-    answer = done[0].status
+    response = done[0]
+    if isinstance(response, str):
+        if json:
+            console.write_json({"requestId": None, "commit": None, "status": response})
+        else:
+            why = f" ({response})" if response != "kept" else ""
+            console.write_line(f"{key.change_set}: closed already{why}, nothing was changed")
+        return 0
+    answer = response.status
     assert isinstance(answer, Success)  # noqa: S101 - the client raises any other status
     if json:
-        console.write_json({"requestId": done[0].id, "commit": answer.commit, **state})
+        console.write_json({"requestId": response.id, "commit": answer.commit, **state})
     else:
         console.write_line(f"{key.change_set}: {shown} (commit {answer.commit})")
     return 0

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rebaser.cli.completion import complete_id
-from rebaser.cli.errors import CommandFailed
+from rebaser.cli.errors import CommandFailed, check_exists
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, NoPager, Position, Prefix, Workspace, checked_position
 from rebaser.cli.output import console
 from rebaser_core.shell import command
@@ -53,6 +53,8 @@ def blame(
     async def load() -> None:
         async with connect_client(nats, prefix) as client:
             found.update(await client.blame(key.workspace, key.change_set, *ids, at=at, deep=deep))
+            if not found:
+                await check_exists(client, key)
 
     code = run_async(load)
     if code:

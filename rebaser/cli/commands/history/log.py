@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rebaser.cli.completion import complete_id
+from rebaser.cli.errors import check_exists
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, NoPager, Position, Prefix, Workspace, checked_position
 from rebaser.cli.output import console
 from rebaser_client.errors import NotAllowed
@@ -173,6 +174,8 @@ class _Query:
             entries = client.log(self.key.workspace, self.key.change_set, self.id_, at=self.at)
             async with aclosing(entries):
                 await self._collect(entries)
+            if not self.rows:
+                await check_exists(client, self.key)
             if self.source:
                 await self._add_sources(client, self.rows)
 

@@ -3,8 +3,10 @@
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rebaser.cli.errors import check_exists
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, NoPager, Position, Prefix, Workspace, checked_position
 from rebaser.cli.output import console
+from rebaser_core.errors import UnprocessableError
 
 if TYPE_CHECKING:
     from rebaser_client.log.changes import ShownCommit
@@ -51,7 +53,12 @@ async def _load(nats: str, prefix: str, key: "ChangeSetKey", at: "At | None", lo
     from rebaser.cli.connect import connect_client
 
     async with connect_client(nats, prefix) as client:
-        loaded.append(await client.show(key.workspace, key.change_set, at))
+        try:
+            loaded.append(await client.show(key.workspace, key.change_set, at))
+        except UnprocessableError as error:
+            if error.code == "no_such_position":
+                await check_exists(client, key)
+            raise
 
 
 def _object(shown: "ShownCommit") -> dict[str, object]:
