@@ -7,12 +7,13 @@ purged or do not record what they replaced.
 Invariant: unknown facts are never guessed. Commits of older releases do not record the definitions that they replaced.
 """
 
+from bisect import bisect_right
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from anyio import to_thread
 
@@ -38,6 +39,16 @@ MovedValue: TypeAlias = tuple[str, Value, Value]
 """A derived value that differs between two states although its definition is the same: its id, and both values."""
 
 NOBODY = Authorship()
+
+
+class HasId(Protocol):
+    """An item with the id of a value."""
+
+    @property
+    def id(self) -> str: ...
+
+
+C = TypeVar("C", bound=HasId)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +171,7 @@ class LogHistory:
     def __init__(self, commits: CommitReader, loader: Callable[[], Awaitable["StateLoader"]]) -> None:
         self._commits = commits
         self._loader = loader
+        self._kept: tuple[tuple[ChangeSetKey, ChangeSetKey, bool], Diff] | None = None
 
     async def log(
         self, key: ChangeSetKey, id_: str | None = None, *, at: At | None = None
@@ -208,6 +220,34 @@ class LogHistory:
         return HistoryStatus(
             commits, size, first, since, state.protected, taken, len(chain.base + chain.deltas), chain.size
         )
+
+    async def diff_page(
+        self,
+        key: ChangeSetKey,
+        at: At | None,
+        other: ChangeSetKey,
+        other_at: At | None,
+        *,
+        derived: bool,
+        after: str,
+        limit: int | None,
+    ) -> Diff:
+        """Return a page of the result of `diff`; see `page_of`.
+
+        If the difference is read in pages, it is cached, and replaces the one that was cached earlier. Later pages are
+        taken from it as long as both positions are the same.
+        """
+        found: Diff | None = None
+        if after and self._kept is not None and self._kept[0] == (key, other, derived):
+            ends = [await self._commits.newest_message(*end) for end in ((key, at), (other, other_at))]
+            if [0 if end is None else end.sequence for end in ends] == [self._kept[1].first, self._kept[1].last]:
+                found = self._kept[1]
+        if found is None:
+            found = await self.diff(key, at, other, other_at, derived=derived)
+        if after or limit is not None:
+            self._kept = (key, other, derived), found
+        changes, moved = page_of(found.changes, found.derived, after, limit)
+        return replace(found, changes=changes, derived=moved)
 
     async def diff(
         self,
@@ -296,6 +336,26 @@ def _compare(one: "ChangeSetState", two: "ChangeSetState", derived: bool) -> Dif
         if not same_definition(before, after):
             changes.append(Change(id_, before, after))  # type: ignore[arg-type] # an existing value has no `Remove`
     return Diff(one.last, two.last, tuple(changes), moved_values(one, two) if derived else ())
+
+
+def check_limit(limit: int | None) -> None:
+    """Raise `UnprocessableError` if `limit` is not a number of items on a page."""
+    if limit is not None and limit < 1:
+        raise UnprocessableError(f"limit must be at least 1, not {limit}", code="invalid_argument")
+
+
+def page_of(
+    changes: Sequence[C], derived: Sequence[MovedValue], after: str, limit: int | None
+) -> tuple[tuple[C, ...], tuple[MovedValue, ...]]:
+    """Return a page of two lists that are sorted by id: of both together, the first `limit` items whose ids are greater
+    than `after`. None as `limit` means all of them."""
+    check_limit(limit)
+    first = bisect_right(changes, after, key=lambda one: one.id), bisect_right(derived, after, key=lambda one: one[0])
+    if limit is None:
+        return tuple(changes[first[0] :]), tuple(derived[first[1] :])
+    found, moved = changes[first[0] : first[0] + limit], derived[first[1] : first[1] + limit]
+    kept = set(sorted([*(one.id for one in found), *(one[0] for one in moved)])[:limit])
+    return tuple(one for one in found if one.id in kept), tuple(one for one in moved if one[0] in kept)
 
 
 def moved_values(one: "ChangeSetState", two: "ChangeSetState") -> tuple[MovedValue, ...]:

@@ -5,7 +5,9 @@ from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 from rebaser_client.errors import RequestRejected
+from rebaser_client.log.branch_pages import BranchPages
 from rebaser_client.log.branches import BranchDiff, BranchInfo
+from rebaser_client.log.changes import check_limit, page_of
 from rebaser_client.log.origins import source_of
 from rebaser_client.log.positions import At, at_text
 from rebaser_client.operations.reads import ReadOperations
@@ -20,6 +22,9 @@ Follow: TypeAlias = Literal["auto", "manual"]
 
 class BranchOperations(ReadOperations):
     """The operations on branches. `RebaserClient` inherits them."""
+
+    _kept: tuple[tuple[ChangeSetKey, bool], BranchDiff] | None = None  # what further pages of `changes` are taken from
+    _pages: BranchPages | None = None  # what further pages of `branches` are taken from
 
     @abstractmethod
     async def enqueue_updates_with_reply(self, *args: Any, **options: Any) -> EnqueueUpdatesResponse:
@@ -103,21 +108,43 @@ class BranchOperations(ReadOperations):
         with translate_missing_stream():
             return await self._branches.one(ChangeSetKey.of(workspace, change_set), at)
 
-    async def branches(self, workspace: str | None = None) -> list[BranchInfo]:
+    async def branches(
+        self, workspace: str | None = None, *, after: str = "", limit: int | None = None
+    ) -> list[BranchInfo]:
         """Return all change sets of the workspace, or of all workspaces, that have commits, sorted by name.
 
         For each change set, only the headers of the newest commit are read.
+
+        To read the change sets of a workspace in pages, `limit` is the maximum size of a page, and `after` is the last
+        name of the previous page. For later pages, the client reads only what was stored since the previous page.
         """
         if workspace is not None:
             check_token(workspace, "workspace")
+        check_limit(limit)
         with translate_missing_stream():
-            return await self._branches.all(workspace)
+            if limit is None and not after:
+                return await self._branches.all(workspace)
+            if workspace is None:
+                raise UnprocessableError(
+                    "`after` and `limit` require a workspace: the names of change sets are unique only in one",
+                    code="invalid_argument",
+                )
+            if self._pages is None or self._pages.workspace != workspace:
+                self._pages = BranchPages(self._js, self._subjects, workspace)
+            return await self._pages.page(after, limit)
 
     async def changes(
-        self, workspace: str, change_set: str, *, at: At | None = None, derived: bool = False
+        self,
+        workspace: str,
+        change_set: str,
+        *,
+        at: At | None = None,
+        derived: bool = False,
+        after: str = "",
+        limit: int | None = None,
     ) -> BranchDiff:
         """Return the changes of the branch since its base, and the current definitions of the changed values in its
-        target.
+        target, sorted by id.
 
         `at` is the position of the branch; None means the newest commit. The cost depends on the number of changes, and
         on the commits of the branch and its target since the base, but not on the number of values.
@@ -125,12 +152,31 @@ class BranchOperations(ReadOperations):
         If `derived` is true, the result also has the derived values whose results differ from the base although their
         definitions are the same. For this, the call reads all values of the branch, and of its target at the base.
 
+        To read the changes in pages, `limit` is the maximum number of changes and derived values on a page, and `after`
+        is the greatest id of the previous page. The client caches all changes of the position that was read last, with
+        the definitions in the target. For further pages of the same position, it reads only the newest commit.
+
         Raise `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
         Raise `PositionPurged` like `state`.
         """
         with translate_missing_stream():
-            found = await self._branches.diff(ChangeSetKey.of(workspace, change_set), at)
-            return replace(found, derived=await self._branches.derived(found)) if derived else found
+            key = ChangeSetKey.of(workspace, change_set)
+            found = await self._known_changes(key, at, derived=derived) if after else None
+            if found is None:
+                found = await self._branches.diff(key, at)
+                found = replace(found, derived=await self._branches.derived(found)) if derived else found
+        if after or limit is not None:
+            self._kept = (key, derived), found
+        changes, moved = page_of(found.changes, found.derived, after, limit)
+        return replace(found, changes=changes, derived=moved)
+
+    async def _known_changes(self, key: ChangeSetKey, at: At | None, *, derived: bool) -> BranchDiff | None:
+        """Return the changes of the branch that are cached; None if they are those of another position."""
+        if self._kept is None or self._kept[0] != (key, derived):
+            return None
+        message = await self._reader.newest_message(key, at)
+        found = self._kept[1]
+        return found if message is not None and message.sequence == found.info.sequence else None
 
     async def _position(self, key: ChangeSetKey, at: At) -> tuple[str, int]:
         """Return the change set whose log contains the state of `key` at the position `at`, and the log sequence of the

@@ -214,20 +214,25 @@ class ReadOperations:
         at: At | None = None,
         other_at: At | None = None,
         derived: bool = False,
+        after: str = "",
+        limit: int | None = None,
     ) -> Diff:
         """Compare the definitions of the change set with the definitions of `other` (by default, the same change set).
 
         `at` is the position of `change_set`, and `other_at` is the position of `other`; None means the newest commit.
         If `derived` is true, the results of derived values that have the same definition are compared, too. To compare
         two positions of one change set, only the commits between them are read, unless some of these commits do not
-        record the definitions that they replaced. In that case, both states are read.
+        record the definitions that they replaced. In that case, both states are read. `after` and `limit` have the same
+        meaning as in `changes`.
 
         Raise `PositionPurged`, and `UnprocessableError` with code `no_such_position`, like `state`.
         """
         key = ChangeSetKey.of(workspace, change_set)
         second = key if other is None else ChangeSetKey.of(workspace, other)
         with translate_missing_stream():
-            return await self._history.diff(key, at, second, other_at, derived=derived)
+            return await self._history.diff_page(
+                *(key, at, second, other_at), derived=derived, after=after, limit=limit
+            )
 
     async def history_status(self, workspace: str, change_set: str) -> HistoryStatus:
         """Return the size of the history of the change set, and its oldest readable position."""

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, Unpack
 
-from rebaser_client.log.branches import BranchConflict, BranchInfo
+from rebaser_client.log.branches import BranchConflict, BranchInfo, no_change_set, not_a_branch
+from rebaser_client.log.changes import check_limit
 from rebaser_client.log.positions import At
 from rebaser_client.operations.branches import BranchOperations
 from rebaser_client.operations.reverts import RevertOptions
@@ -110,6 +111,7 @@ class RebaseOperations(BranchOperations):
         Raise `PositionPurged` like `state`.
         """
         with translate_missing_stream():
+            check_limit(limit)
             key, paged = ChangeSetKey.of(workspace, branch), limit is not None
             info, found = await self._branches.conflicts(key, at, keep=paged)
         page = [one for one in found if one.id > after]
@@ -157,11 +159,10 @@ class RebaseOperations(BranchOperations):
     async def _target_of(self, key: ChangeSetKey) -> BranchInfo:
         """Return the branch `key`. Raise `UnprocessableError` if there is no such change set, or it has no target."""
         info = await self.branch(key.workspace, key.change_set)
-        name = f"{key.workspace}/{key.change_set}"
         if info is None:
-            raise UnprocessableError(f"there is no change set {name}", code="no_such_change_set")
+            raise no_change_set(key)
         if info.target is None:
-            raise UnprocessableError(f"{name} is not a branch of another change set", code="not_a_branch")
+            raise not_a_branch(key)
         return info
 
 

@@ -69,6 +69,10 @@ async def test_a_suggested_command_works_for_names_that_begin_with_a_dash(
         assert (await client.values("-shop", "-draft"))["-price"].value == 11
 
 
+def suggestion(*arguments: str) -> str:
+    return " ".join(("rebaser", *arguments))
+
+
 def suggested(line: str) -> list[str]:
     """Return the arguments of the command that a message suggests."""
     return shlex.split(line.split("`")[1])[1:]
@@ -88,12 +92,24 @@ async def test_branches_are_listed_and_compared_with_their_base_and_their_target
     assert await told(place, "diff", "shop", "draft") == [["price", "9", "10", "11"], ["qty", "3", "-", ""]]
     price, _ = await rebaser_json("diff", "shop", "draft", **place)
     assert (price["id"], price["theirs"]["value"], price["moved"]) == ("price", 11, True)
+    seen = await client.changes("shop", "draft")
+    assert price["position"] == seen.info.sequence
+    assert price["target"] == {"changeSetId": "main", "position": seen.target_sequence}
     rows = await told(place, "branches", "shop")
     assert [(row[0], row[2], row[4]) for row in rows] == [("draft", "2", "behind"), ("main", "", "")]
     names = [one["changeSetId"] for one in await rebaser_json("branches", "shop", "--all", **place)]
     assert names == ["draft", "main", "v1"]
     ((line,),) = await told(place, "diff", "shop", "main", code=1)
     assert "main@2h" in line
+    assert f"`{suggestion('branches', 'shop')}` shows which are" in line
+    assert f"`{suggestion('branch', 'shop', 'NAME', '--from', 'main')}` creates a branch of it" in line
+    for arguments in (("get",), ("log",), ("show",), ("blame", "price"), ("get", "price", "--json")):
+        ((line,),) = await told(place, arguments[0], "shop", "nope", *arguments[1:], code=1)
+        assert "there is no change set shop/nope: `rebaser branches shop` lists change sets" in line
+        assert "`rebaser enqueue shop nope --set ID=VALUE` creates it" in line
+    for verb in ("diff", "conflicts", "rebase"):
+        ((line,),) = await told(place, verb, "shop", "nope", code=1)
+        assert "there is no change set shop/nope: `rebaser branches shop` lists change sets" in line
     ((line,),) = await told(place, "branches", "none", code=1)
     assert "workspace none has no change set with a commit" in line
     log = await told(place, "log", "shop", "draft")

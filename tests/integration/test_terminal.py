@@ -108,6 +108,17 @@ async def test_a_pager_shows_it_unless_nobody_wants_it(
 
 
 @pytest.mark.usefixtures("client")
+async def test_a_pager_shows_branches(on_terminal: OnTerminal, tmp_path: Path) -> None:
+    pager = tmp_path / "pager"
+    pager.write_text("#!/bin/sh\necho paged\ncat\n")
+    pager.chmod(0o700)
+    code, plain = await on_terminal("branches", "ws", "--no-pager", PAGER=str(pager))
+    assert (code, "paged" in plain, "last commit" in plain) == (0, False, True)
+    code, paged = await on_terminal("branches", "ws", PAGER=str(pager))
+    assert (code, paged.splitlines()[0], "last commit" in paged) == (0, "paged", True)
+
+
+@pytest.mark.usefixtures("client")
 async def test_a_pager_that_ends_early_is_no_failure(on_terminal: OnTerminal) -> None:
     assert await on_terminal("log", "ws", "cs", PAGER="true") == (0, "")
 

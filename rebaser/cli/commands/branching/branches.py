@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rebaser.cli.errors import CommandFailed
-from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, Workspace, checked_key
+from rebaser.cli.options import DEFAULT_NATS, Json, Nats, NoPager, Prefix, Workspace, checked_key
 from rebaser.cli.output import console
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ def branches(
     workspace: Workspace,
     *,
     all_: Annotated[bool, typer.Option("--all", help="Also list closed and deleted change sets.")] = False,
+    no_pager: NoPager = False,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
@@ -30,6 +31,7 @@ def branches(
     still count as changed. The base of an applied branch is the commit in which the target applied the branch.
     """
     from rebaser.cli.connect import connect_client
+    from rebaser.cli.output.pager import paged
     from rebaser.cli.runner import run_async
 
     checked_key(workspace, "main")
@@ -52,12 +54,9 @@ def branches(
             console.write_json(branch_json(info))
         return 0
     now = datetime.now(UTC)
-    console.table(
-        ("change set", "base", "changes", "last commit", "status"),
-        [_row(info, now) for info in shown],
-        right=(2,),
-        styles=STYLES,
-    )
+    titles = ("change set", "base", "changes", "last commit", "status")
+    with paged(not no_pager):
+        console.table(titles, [_row(info, now) for info in shown], right=(2,), styles=STYLES)
     hidden = len(found) - len(shown)
     if hidden:
         sets = f"change set{'' if hidden == 1 else 's'}"

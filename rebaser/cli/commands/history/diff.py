@@ -46,8 +46,9 @@ def diff(
 
     With one change set and no position, it shows what this branch changed since its base. If the target also edited one
     of these values, its current definition in the target is shown; "landed" means that this equals the definition in
-    the branch. The titles of the columns are the positions that `rebaser apply --at --expect` takes. With --derived, it
-    also shows the derived values that the edits of the branch changed, at the base and in the branch.
+    the branch. The titles of the columns are the positions that `rebaser apply --at --expect` takes; with --json, they
+    are the fields "position" (of the branch) and "target". With --derived, it also shows the derived values that the
+    edits of the branch changed, at the base and in the branch.
 
     Each line has an id, and its value or formula on the first side and on the second; - means that the value does not
     exist there. Derived values are compared by their formulas and, with --derived, also by their results. With --json,
@@ -108,9 +109,11 @@ def _diff_branch(key: "ChangeSetKey", nats: str, prefix: str, *, derived: bool, 
         return code
     found = loaded[0]
     if json:
+        target = {"changeSetId": found.info.target, "position": found.target_sequence}
+        seen: dict[str, object] = {"position": found.info.sequence, "target": target}
         for change in found.changes:
-            console.write_json(branch_change_json(change))
-        _write_derived(found.derived)
+            console.write_json(branch_change_json(change) | seen)
+        _write_derived(found.derived, seen)
         return 0
     info = found.info
     moved = any(change.moved for change in found.changes)
@@ -133,7 +136,7 @@ def _advice(key: "ChangeSetKey", error: UnprocessableError) -> str:
     if error.code != "not_a_branch":
         return error.message
     return (
-        f"{error.message}: name what to compare it with, such as `{command('diff', key.workspace, f'{name}@2h')}` or "
+        f"{error.message}; to compare it with something else: `{command('diff', key.workspace, f'{name}@2h')}` or "
         f"`{command('diff', key.workspace, name, 'OTHER')}`"
     )
 
@@ -143,12 +146,12 @@ def _write_objects(found: "Diff") -> None:
 
     for change in found.changes:
         console.write_json(change_json(change))
-    _write_derived(found.derived)
+    _write_derived(found.derived, {})
 
 
-def _write_derived(derived: "Iterable[MovedValue]") -> None:
+def _write_derived(derived: "Iterable[MovedValue]", more: "dict[str, object]") -> None:
     for id_, before, after in derived:
-        console.write_json({"id": id_, "valueBefore": _value_json(before), "valueAfter": _value_json(after)})
+        console.write_json({"id": id_, "valueBefore": _value_json(before), "valueAfter": _value_json(after)} | more)
 
 
 def _value_json(value: "Value") -> dict[str, object]:
