@@ -277,9 +277,8 @@ class Origin:
     `base` is the log sequence up to which the new change set contains the edits of its target. `follows` is true if the
     new change set automatically takes over later edits of its target.
 
-    `tail` contains copies of the messages in the parent's log after the parent's checkpoint, up to `sequence`. If
-    `tail_blob` is set, the copies are stored in that blob, and `tail` of a decoded commit is empty until the caller
-    loads it.
+    `tail` contains copies of the messages in the parent's log after its checkpoint, up to `sequence`. If `tail_blob` is
+    set, they are stored in that blob, and `tail` of a decoded commit is empty until the caller loads it.
     """
 
     change_set: str
@@ -328,9 +327,9 @@ class Commit:
 
     `edited`, `branch`, `protected` and `blobs` are stored only in headers, so decoding a payload does not set them.
     `edited` is the sequence of the newest commit with edits: None stands for this commit, and 0 means that there is no
-    such commit. `branch` summarizes the branch after this commit. `protected` is true if the change set is protected
-    after this commit. `blobs` are the addresses of all blobs that a reader needs in order to read the log from this
-    commit on.
+    such commit. `branch` summarizes the branch after this commit, and `protected` is whether it is protected then.
+    `blobs` are the addresses of all blobs that a reader needs to read the log from this commit on. A decoded commit
+    has the `size` of its payload (bytes), and its header `traceparent` (empty without one).
     """
 
     id: str
@@ -369,6 +368,8 @@ class Commit:
     branch: BranchSummary | None = field(default=None, compare=False, repr=False)
     protected: bool = field(default=False, compare=False, repr=False)
     blobs: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    size: int = field(default=0, compare=False, repr=False)
+    traceparent: str = field(default="", compare=False, repr=False)
 
     @property
     def has_edits(self) -> bool:

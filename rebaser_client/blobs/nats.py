@@ -22,6 +22,7 @@ from rebaser_client.blobs.description import Description, digest_of, stored_at
 from rebaser_client.blobs.store import MAX_BLOB, BlobCorrupt, BlobMissing, address_of, check_address, verify
 from rebaser_client.jetstream import ApiError, JetStream, OrderedConsumer
 from rebaser_client.jetstream.errors import WRONG_LAST_SEQUENCE
+from rebaser_client.load_progress import LOADING
 from rebaser_client.logs import get_logger
 from rebaser_client.task_groups import flat_task_group
 from rebaser_core import thresholds
@@ -223,7 +224,7 @@ class JetStreamBlobs:
                 raise BlobMissing(f"the chunk of blob {address} is missing")
             return stored.data
         chunks: list[bytes] = []
-        room = description.size
+        room, progress = description.size, LOADING.get()
         async with OrderedConsumer(self._js, self._stream, subject) as consumer:
             while len(chunks) < description.chunks:
                 with anyio.move_on_after(SILENCE) as silence:
@@ -235,6 +236,8 @@ class JetStreamBlobs:
                     if room < 0:
                         raise BlobCorrupt(f"blob {address} is larger than its description says")
                     chunks.append(message.data)
+                    if progress is not None:
+                        progress.add(len(message.data))
         return b"".join(chunks)
 
     async def _not_arrived(self, address: str, subject: str, arrived: int, chunks: int) -> TransientError:

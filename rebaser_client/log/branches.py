@@ -208,6 +208,17 @@ class BranchReader:
             ),
         )
 
+    async def edits(self, key: ChangeSetKey) -> dict[str, Definition | None]:
+        """Return the definitions in the branch `key` of the values that it edited since its base, by id; None for
+        a value that it removed. A value may have its definition at the base again. Raise the errors of `diff`."""
+
+        async def read() -> dict[str, Definition | None]:
+            info, _ = await self._branch(key, None)
+            changes = await self._changes(key, info.sequence) if info.changes else {}
+            return {id_: changed.here for id_, changed in changes.items()}  # type: ignore[misc] # never `Remove`
+
+        return await read_newest(read)
+
     async def derived(self, diff: BranchDiff) -> tuple[MovedValue, ...]:
         """Return the derived values that differ between the branch in `diff` and its base although their definitions
         are the same, sorted by id.

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import anyio
 
-from rebaser_client.jetstream import ConsumerInfo, JetStream, Message, OrderedConsumer
+from rebaser_client.jetstream import ConsumerInfo, JetStream, Message, OrderedConsumer, StoredMessage
 from rebaser_core.commit import Commit
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey, check_token
@@ -105,6 +105,20 @@ async def read_entries(
                 position = message.stream_sequence + 1
 
 
+async def read_queue(
+    js: JetStream, subjects: Subjects, key: ChangeSetKey, *, after: int = 0, limit: int = 50
+) -> list[Entry]:
+    """Return up to `limit` messages in the queue of `key`, oldest first, after the stream sequence `after`."""
+    found: list[Entry] = []
+    while len(found) < limit:
+        stored = await js.next(subjects.requests_stream, subjects.requests(key), after + 1)
+        if stored is None:
+            break
+        after = stored.sequence
+        found.append(_entry(subjects, "requests", stored))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class _Selection:
     """The messages of `stream` whose subjects match `pattern`."""
@@ -180,7 +194,12 @@ def _pattern(subjects: Subjects, kind: EntryKind, workspace: str | None, change_
     return ".".join([subjects.root, kind, *names])
 
 
-def _entry(subjects: Subjects, kind: EntryKind, message: Message) -> Entry:
+def _entry(subjects: Subjects, kind: EntryKind, message: Message | StoredMessage) -> Entry:
+    sequence, time_ns = (
+        (message.sequence, round(datetime.fromisoformat(message.time).timestamp() * NANOS))
+        if isinstance(message, StoredMessage)
+        else (message.stream_sequence, message.timestamp_ns)
+    )
     key: ChangeSetKey | None = None
     content: Commit | EnqueueUpdatesRequest | None = None
     problem: RebaserError | None = None
@@ -193,8 +212,8 @@ def _entry(subjects: Subjects, kind: EntryKind, message: Message) -> Entry:
     except RebaserError as error:
         problem = error
     return Entry(
-        message.stream_sequence,
-        message.timestamp_ns,
+        sequence,
+        time_ns,
         message.subject,
         key,
         len(message.data),

@@ -17,6 +17,7 @@ from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore
 from rebaser_client.cooperative import cooperate, run_offloaded
 from rebaser_client.jetstream import JetStream, StoredMessage
+from rebaser_client.load_progress import LOADING
 from rebaser_client.log.commits import DAMAGED, LASTING_CODES, MAX_BLOB, CommitReader, damaged
 from rebaser_client.log.origins import source_of
 from rebaser_client.log.positions import At
@@ -127,6 +128,9 @@ class StateLoader(CommitReader):
 
     async def read_checkpoint(self, checkpoint: CheckpointRef) -> tuple[ChangeSetState, Chain]:
         """Return the state in a checkpoint, and the checkpoint's parts. Raise the errors of `load`."""
+        progress = LOADING.get()
+        if progress is not None:
+            progress.begin("checkpoint", checkpoint.size)
         newest = await self._blobs.get(checkpoint.address, max_bytes=MAX_BLOB)
         changes = checkpoint.changes
         changed = None if changes is None else await self._blobs.get(changes.address, max_bytes=MAX_BLOB)
@@ -139,6 +143,8 @@ class StateLoader(CommitReader):
                 data = await self._blobs.get(part.address, max_bytes=MAX_BLOB)
                 await run_offloaded(len(data), reader.add, data)
             await run_offloaded(len(newest), reader.add, newest)
+            if progress is not None:
+                progress.begin("values")
             state, chain = await run_offloaded(checkpoint.size, reader.finish)
             found = {} if changed is None else await run_offloaded(len(changed), decode_changes, changed)
         except UnprocessableError as error:
@@ -219,12 +225,17 @@ class StateLoader(CommitReader):
 
     async def _read_tail(self, key: ChangeSetKey, state: ChangeSetState, until: int) -> int:
         """Apply the commits up to log sequence `until` to `state`. Return their weight in bytes."""
-        weight, cooperate_at = 0, 0.0
+        weight, cooperate_at, begun, progress = 0, 0.0, state.last, LOADING.get()
+        if progress is not None:
+            progress.begin("commits", until - begun)
         async with self._tails, self._consumer(key, state.last + 1) as consumer:
             async for message in consumer:
                 if time.thread_time() >= cooperate_at:
                     cooperate_at = await cooperate()
                 sequence = message.stream_sequence
+                if progress is not None:
+                    progress.add(len(message.data))
+                    progress.done = sequence - begun
                 commit = self.decode(sequence, message.headers, message.data, history=False)
                 if commit is None:
                     state.skip(sequence)

@@ -7,10 +7,10 @@ from typing import Any, Literal, TypeAlias
 from rebaser_client.errors import RequestRejected
 from rebaser_client.log.branch_pages import BranchPages
 from rebaser_client.log.branches import BranchDiff, BranchInfo
-from rebaser_client.log.changes import check_limit, page_of
+from rebaser_client.log.changes import Definition, check_limit, page_of
 from rebaser_client.log.origins import source_of
 from rebaser_client.log.positions import At, at_text
-from rebaser_client.operations.reads import ReadOperations
+from rebaser_client.operations.pages import PageOperations
 from rebaser_client.requests.sender import translate_missing_stream
 from rebaser_core.branches.branch import Create
 from rebaser_core.errors import TransientError, UnprocessableError
@@ -20,7 +20,7 @@ from rebaser_core.messages import EnqueueUpdatesResponse, Success
 Follow: TypeAlias = Literal["auto", "manual"]
 
 
-class BranchOperations(ReadOperations):
+class BranchOperations(PageOperations):
     """The operations on branches. `RebaserClient` inherits them."""
 
     _kept: tuple[tuple[ChangeSetKey, bool], BranchDiff] | None = None  # what further pages of `changes` are taken from
@@ -177,6 +177,15 @@ class BranchOperations(ReadOperations):
         message = await self._reader.newest_message(key, at)
         found = self._kept[1]
         return found if message is not None and message.sequence == found.info.sequence else None
+
+    async def branch_edits(self, workspace: str, change_set: str) -> dict[str, Definition | None]:
+        """Return the definitions that the branch has of the values that it edited since its base, by id.
+
+        None means that the branch removed the value. The cost depends on the commits of the branch, and not on those of
+        its target. Raise the errors of `changes`.
+        """
+        with translate_missing_stream():
+            return await self._branches.edits(ChangeSetKey.of(workspace, change_set))
 
     async def _position(self, key: ChangeSetKey, at: At) -> tuple[str, int]:
         """Return the change set whose log contains the state of `key` at the position `at`, and the log sequence of the

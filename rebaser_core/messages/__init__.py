@@ -43,6 +43,7 @@ from rebaser_core.messages.headers.sweep import (
     read_unknown,
     sweep_headers,
 )
+from rebaser_core.messages.headers.traces import TRACEPARENT
 from rebaser_core.messages.progress import PROGRESS, DvuProgress
 from rebaser_core.messages.read_back import surely_reads_back
 from rebaser_core.messages.request import REQUEST, EnqueueUpdatesRequest
@@ -182,4 +183,7 @@ def decode_commit(
     # The commit may be changed because no other code has it yet. A copy would take a fifth of the time of decoding.
     object.__setattr__(commit, "sequence", sequence)
     object.__setattr__(commit, "unknown", read_unknown(headers))
+    object.__setattr__(commit, "size", len(payload))
+    if headers and (traceparent := headers.get(TRACEPARENT)):
+        object.__setattr__(commit, "traceparent", traceparent)
     return commit

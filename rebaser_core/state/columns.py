@@ -136,6 +136,14 @@ class Columns(ValueColumns):
             found &= wanted[template]
         return np.flatnonzero(found)
 
+    def functions(self) -> dict[str, int]:
+        """Return the number of values that each function derives, by the function's name. All rows are searched."""
+        numbers = np.bincount(self.template[self.derived()], minlength=len(self.templates))
+        found: dict[str, int] = {}
+        for known, number in zip(self.templates, numbers.tolist(), strict=True):
+            found[known.function] = found.get(known.function, 0) + number
+        return {name: number for name, number in found.items() if number}
+
     # -- writing; `edited` is the log sequence of the commit that contains the edit ------------------------------------
 
     def set(self, id_: str, value: Json, edited: int = 0) -> None:

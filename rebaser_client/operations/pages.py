@@ -1,0 +1,37 @@
+"""The operations of the client that read a long list in pages."""
+
+from rebaser_client.log.entries import Entry, read_queue
+from rebaser_client.log.positions import At
+from rebaser_client.log.scan import ValueHistory, find_definitions
+from rebaser_client.operations.reads import ReadOperations
+from rebaser_client.requests.sender import translate_missing_stream
+from rebaser_core.ids import ChangeSetKey
+
+
+class PageOperations(ReadOperations):
+    """The operations that read in pages. `RebaserClient` inherits them."""
+
+    async def value_history(
+        self, workspace: str, change_set: str, id_: str, *, at: At | None = None, limit: int = 20
+    ) -> ValueHistory:
+        """Find up to `limit` commits that defined or removed the value `id_`, newest first, from the position `at` on.
+
+        One call reads at most 2,000 commits, 64 MiB, or for 2 seconds, but at least one commit. To search on, pass
+        `next` of its result as `at`; None means that there are no older commits. None as `at` means the newest commit.
+
+        Raise `PositionPurged`, and `UnprocessableError` with code `no_such_position`, like `state`.
+        """
+        with translate_missing_stream():
+            return await find_definitions(self._reader, ChangeSetKey.of(workspace, change_set), id_, at=at, limit=limit)
+
+    async def queue(self, workspace: str, change_set: str, *, after: int = 0, limit: int = 50) -> list[Entry]:
+        """Return up to `limit` requests in the queue of the change set after the stream sequence `after`, oldest first.
+
+        The first ones may be decided already: servers delete requests a little later. To read the next page, pass the
+        `sequence` of the last request as `after`. Each request is read by a call of its own, so a page takes no more
+        memory than its requests.
+        """
+        with translate_missing_stream():
+            return await read_queue(
+                self._js, self._subjects, ChangeSetKey.of(workspace, change_set), after=after, limit=limit
+            )
