@@ -7,6 +7,7 @@ each of them is hidden if `hiding` says so.
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -14,12 +15,15 @@ from typing import Any
 from rebaser.console.access.hiding import kind_of, need_values, size_told, told, told_start, values_shown
 from rebaser_client.admin.fleet import ActiveChangeSet
 from rebaser_client.admin.servers import ServerInfo, UpdateInfo
-from rebaser_client.admin.stream_usage import StreamStatus
+from rebaser_client.admin.stream_usage import StreamStatus, durability_of
 from rebaser_client.log.blame import Blame
 from rebaser_client.log.branches import BranchInfo
 from rebaser_client.log.changes import Change, LogEntry
-from rebaser_core.commit import Authorship, Decision, Outcome
+from rebaser_client.log.entries import Entry
+from rebaser_core.commit import Authorship, Commit, Decision, Outcome
 from rebaser_core.encoding.envelope import JSON, dumps
+from rebaser_core.messages import EnqueueUpdatesRequest
+from rebaser_core.messages.headers.traces import TRACEPARENT, read_trace
 from rebaser_core.updates import Derive, Match, Remove, Set, Update
 from rebaser_core.values import Fault, State, Value
 
@@ -63,7 +67,9 @@ def server_object(server: ServerInfo) -> dict[str, Any]:
 
 
 def stream_object(stream: StreamStatus) -> dict[str, Any]:
-    return camel_case({name: value for name, value in asdict(stream).items() if name != "newest"})
+    found = camel_case({name: value for name, value in asdict(stream).items() if name != "newest"})
+    durability = durability_of((stream,))
+    return found | {"durability": None if durability is None else durability.at_least}
 
 
 def update_object(update: UpdateInfo) -> dict[str, Any]:
@@ -290,12 +296,73 @@ def entry_object(entry: LogEntry) -> dict[str, Any]:
         "owner": cut(commit.owner, 200),
         "changes": None if commit.delta_blob is not None else len(commit.delta),
         "covers": commit.covers,
+        "bytes": size_told(_bytes(commit)),
+        "trace": trace_id({TRACEPARENT: commit.traceparent}),
         "from": None if origin is None else {"changeSetId": origin.change_set, "position": origin.sequence},
         "reverts": None if entry.reverts is None else {"first": entry.reverts.first, "last": entry.reverts.last},
         "mark": None if marking is None else _mark(marking),
         "requestCount": len(entry.requests),
         "requests": [request_object(*request) for request in first],
     }
+
+
+def _bytes(commit: Commit) -> int:
+    """Return the size of a commit, with the blobs that have its edits or results."""
+    return commit.size + sum(blob.size for blob in commit.folded_blobs)
+
+
+def trace_id(headers: Mapping[str, str]) -> str | None:
+    """Return the id of the trace to which a message with these headers belongs; None if there is none."""
+    context = read_trace(headers)
+    return None if context is None else f"{context.trace_id:032x}"
+
+
+def queued_object(entry: Entry, *, decided: bool) -> dict[str, Any]:
+    """Return a request in a queue. `decided`: whether the log has its decision, so that it is only to be deleted."""
+    request = entry.content if isinstance(entry.content, EnqueueUpdatesRequest) else None
+    found: dict[str, Any] = {
+        "sequence": entry.sequence,
+        "time": time_text(datetime.fromtimestamp(entry.time_ns / 1e9, UTC)),
+        "bytes": size_told(entry.size),
+        "trace": trace_id(entry.headers),
+        "decided": decided,
+        "requestId": "",
+        "author": "",
+        "message": "",
+        "kind": "unreadable",
+        "updates": None,
+        "problem": cut(told(entry.problem.message)) if entry.problem is not None else None,
+    }
+    if request is None:
+        return found
+    return found | {
+        "requestId": cut(request.id, 200),
+        "author": cut(request.author, 200),
+        "message": cut(told(request.message)),
+        "kind": _request_kind(request),
+        "updates": None if request.updates is None else len(request.updates),
+    }
+
+
+def _request_kind(request: EnqueueUpdatesRequest) -> str:
+    if request.action is not None:
+        return {"Reverts": "revert", "Marking": "mark"}.get(name := type(request.action).__name__, name.lower())
+    return "recompute" if request.recompute is not None and request.updates == () else "edit"
+
+
+def request_payload(request: EnqueueUpdatesRequest, size: int) -> dict[str, Any]:
+    """Return the text of a request: its updates, or what else it asks for."""
+    if not values_shown():
+        return payload_object(b"", size)
+    updates = request.updates if request.updates is None else [update.to_wire() for update in request.updates]
+    found = {
+        "updates": updates,
+        "updatesAddress": request.updates_address,
+        "recompute": None if request.recompute is None else request.recompute.to_wire(),
+        "action": None if request.action is None else asdict(request.action),
+        "expectAt": request.expect_at,
+    }
+    return payload_object({name: value for name, value in found.items() if value not in (None, [])}, size)
 
 
 def _mark(marking: Any) -> str:

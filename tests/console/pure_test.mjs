@@ -9,6 +9,8 @@ const { curve, fit, layout } = await import(new URL("graph.js", scripts));
 const { run } = await import(new URL("actions.js", scripts));
 const { failedBox } = await import(new URL("parts.js", scripts));
 const { points } = await import(new URL("chart.js", scripts));
+const { progressOf } = await import(new URL("loading.js", scripts));
+const { sized } = await import(new URL("parts.js", scripts));
 const { follow } = await import(new URL("data.js", scripts));
 
 const parts = (strings, ..._values) => strings;
@@ -133,4 +135,21 @@ test("a page says why its live stream is refused, and keeps no second one", asyn
   const open = new Response(body, { headers: { "content-type": "text/event-stream; charset=utf-8" } });
   assert.deepEqual(await refusedWith(open, () => ended), { asked, told: [] });
   assert.ok(ended);
+});
+
+test("a loading is told in words, and as a share if that is known", () => {
+  assert.deepEqual(progressOf({ stage: "checkpoint", done: 2 ** 20, total: 2 ** 22, bytes: 2 ** 20, seconds: 2 }), { words: "reading values, 1.0 MiB of 4.0 MiB, 2 s", share: 0.25 });
+  assert.deepEqual(progressOf({ stage: "commits", done: 30, total: 10, bytes: 2048, seconds: 0.5 }), { words: "reading newer commits, 2.0 KiB so far, 0.5 s", share: 1 });
+  assert.deepEqual(progressOf({ stage: "sort", done: 0, total: 0, bytes: 0, seconds: 3 }), { words: "sorting ids, 3 s", share: null });
+  for (const nothing of [null, { stage: null }, { stage: "begin", seconds: 1 }]) assert.equal(progressOf(nothing), null);
+});
+
+test("the rows of a page are those of the address, or those that were chosen last", () => {
+  const kept = new Map();
+  globalThis.localStorage = { getItem: (name) => kept.get(name) ?? null };
+  assert.deepEqual(sized({ q: "a" }), { q: "a", limit: "" });
+  kept.set("rebaser-rows", "500");
+  assert.deepEqual([sized({}).limit, sized({}, 200).limit, sized({ limit: "25" }).limit], [500, 200, 25]);
+  kept.set("rebaser-rows", "nonsense");
+  assert.equal(sized({}).limit, "");
 });

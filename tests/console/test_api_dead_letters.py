@@ -50,6 +50,21 @@ async def test_dead_letters_are_read_in_pages(console: WebConsole, ws: str, lett
     assert (await console.get("/dead-letters?workspace=a.b", 400))["error"]["code"] == "invalid_id"
 
 
+async def test_they_are_counted_by_code(
+    console: WebConsole, ws: str, letters: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert letters
+    codes = f"/dead-letters/codes?workspace={ws}"
+    assert await console.get(codes) == {"codes": [{"code": "malformed", "count": 3}], "counted": 3, "complete": True}
+    assert (await console.get(f"{codes}&changeSet=other"))["codes"] == []
+    monkeypatch.setattr(dead_letters, "MAX_COUNTED", 2)
+    assert await console.get(f"{codes}&changeSet=main") == {
+        "codes": [{"code": "malformed", "count": 2}],
+        "counted": 2,
+        "complete": False,
+    }
+
+
 async def test_a_letter_is_shown_with_what_was_sent(console: WebConsole, letters: list[int]) -> None:
     letter = await console.get(f"/dead-letter?sequence={letters[0]}")
     assert letter["payload"]["text"] == f"{MARKUP}0"

@@ -49,6 +49,19 @@ def test_many_neighbours_are_counted_and_those_in_trouble_come_first() -> None:
     assert "late" in levels(neighbourhood(stale, id_="all", depth=1))
 
 
+def test_a_value_that_is_expanded_shows_more_of_its_neighbours() -> None:
+    values = [Set(f"v{number:03}", number) for number in range(100)]
+    loaded = browsed(*values, derive("all", *(value.id for value in values)), derive("top", "all"), derive("x", "v000"))
+    found = neighbourhood(loaded, id_="top", depth=1)
+    assert levels(found) == {"top": 0, "all": -1}
+    found = neighbourhood(loaded, id_="top", depth=1, expand=["nothing", "all", "v000"])
+    [all_] = [node for node in found["nodes"] if node["id"] == "all"]
+    assert (all_["expanded"], all_["moreInputs"]) == (True, 100 - graph.EXPANDED_FAN)
+    assert levels(found)["v000"] == -2
+    assert levels(found)["x"] == -1, "what uses an expanded value is on its right"
+    assert [node["id"] for node in found["nodes"] if node["expanded"]] == ["all", "v000"]
+
+
 def test_a_pattern_is_looked_up_instead_of_compared_with_all_ids() -> None:
     """A hundred nodes may have a hundred patterns each, and a change set a million values."""
     loaded = browsed(

@@ -9,12 +9,13 @@ import pytest
 
 from rebaser.console.api import updates
 from rebaser.testing import LocalRebaser, local_rebaser
-from rebaser_client import Derive, RebaserClient, Set
+from rebaser_client import Derive, RebaserClient, Set, Update
 from rebaser_client.admin.explanations import Explanation
 from rebaser_client.log.changes import LogEntry
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.explain.facts import AttemptFacts, ChangeSetFacts, LogFacts, OwnerFacts, ServerFacts, UpdateTimes
 from rebaser_core.explain.reasons import explain
+from tests.conftest import Events
 from tests.support.troubled_updates import troubled, troubled_updates
 from tests.support.web_console import WebConsole
 
@@ -150,3 +151,26 @@ def test_an_update_that_killed_servers_is_put_off() -> None:
     )
     reason = updates._reason(Explanation(facts, explain(facts)))
     assert (reason["state"], reason["deaths"], reason["retryIn"], reason["server"]) == ("put off", 3, 20.0, "s1")
+
+
+async def test_derived_values_are_computed_again_on_demand(
+    acting: WebConsole, console: WebConsole, client: RebaserClient, ws: str, events: Events
+) -> None:
+    edits: list[Update] = [Set("a", 1), Derive("b", "sum", {"of": ["a"]})]
+    await client.enqueue_updates_with_reply(ws, "main", edits, wait="derived")
+    path, say = f"/change-sets/{ws}/main", {"author": "ann", "message": "a new sum"}
+    done = await acting.act(f"{path}/recompute", {"function": "sum", **say})
+    await client.wait_covered(ws, "main", done["commit"])
+    commit = await acting.get(f"{path}/commit?at={done['commit']}")
+    assert [(one["author"], one["message"]) for one in commit["requests"]] == [("ann", "a new sum")]
+    found = await acting.act(f"{path}/recompute", {"function": "cel"}, 409)
+    assert found["error"]["code"] == "nothing_to_recompute"
+    assert (await acting.act(f"{path}/recompute", {"function": 1}, 400))["error"]["code"] == "invalid_argument"
+    assert (await acting.act(f"{path}/recompute", {"function": "a\nb"}, 400))["error"]["code"] == "invalid_update"
+    asked = [event for event in events.named("console_action") if event["path"].endswith(f"{ws}/main/recompute")]
+    assert [(event["outcome"], event.get("author")) for event in asked[:2]] == [
+        ("done", "ann"),
+        ("nothing_to_recompute", None),
+    ]
+    assert asked[0]["function"] == "sum"
+    await console.act(f"{path}/recompute", say, 403)

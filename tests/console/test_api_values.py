@@ -9,8 +9,10 @@ from rebaser.console.api import values
 from rebaser.testing import LocalRebaser
 from rebaser_client import Derive, Match, RebaserClient, Remove, Set, Unset, Update
 from rebaser_client.jetstream import Connection, JetStream
+from rebaser_client.log import scan
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
+from tests.support.troubled_updates import troubled, troubled_updates
 from tests.support.web_console import WebConsole
 
 pytestmark = pytest.mark.anyio
@@ -77,6 +79,12 @@ async def test_a_level_is_read_in_pages(console: WebConsole, path: str) -> None:
         ({"state": "unset"}, ["later"]),
         ({"state": "set", "prefix": "cart/0/"}, ["cart/0/name", "cart/0/price"]),
         ({"state": "error", "q": "w"}, ["worse"]),
+        ({"kind": "unset"}, ["later"]),
+        ({"kind": "derived", "state": "error"}, ["broken", "worse"]),
+        ({"function": "sum", "prefix": "cart/"}, ["cart/total"]),
+        ({"function": "sum", "state": "error", "q": "wor"}, ["worse"]),
+        ({"function": "sum", "kind": "set"}, []),
+        ({"function": "cel"}, []),
         ({"q": "price", "limit": 2, "after": "cart/1/price"}, ["cart/2/price", "cart/3/price"]),
     ],
 )
@@ -85,6 +93,95 @@ async def test_values_are_found(console: WebConsole, path: str, query: dict[str,
     assert names(answer) == expected
     assert answer["tree"] is False
     assert answer["next"] == ("cart/3/price" if "after" in query else None)
+
+
+async def test_functions_are_counted_in_the_whole_change_set(console: WebConsole, path: str) -> None:
+    for query in ({}, {"prefix": "cart/"}, {"state": "error"}):
+        assert (await rows(console, path, **query))["functions"] == [{"name": "sum", "count": 3}]
+
+
+async def test_all_inputs_and_all_values_that_use_one_are_read_in_pages(
+    console: WebConsole, client: RebaserClient, ws: str
+) -> None:
+    items = [f"item/{number:03}" for number in range(230)]
+    users = [Derive(f"user/{number:03}", "sum", {"of": ["item/007"]}) for number in range(210)]
+    total = Derive("total", "sum", {"of": [*items, "gone"], "other": [Match("item/00*")]})
+    await client.enqueue_updates_with_reply(ws, "main", [*(Set(id_, 1) for id_ in items), total, *users])
+    path = f"/change-sets/{ws}/main/neighbours"
+
+    async def ids(query: str, limit: int = 100) -> list[str]:
+        found: list[str] = []
+        while True:
+            page = await console.get(f"{path}?{query}&offset={len(found)}&limit={limit}")
+            found += [row["id"] for row in page["rows"]]
+            if len(found) >= page["matching"]:
+                return found
+
+    assert await ids("id=total") == [*items, "gone", "item/00*"], "in the order of the definition"
+    assert await ids("id=item/007&side=dependents") == ["total", *(user.id for user in users)]
+    assert await ids("id=total&q=item/22*", 3) == [id_ for id_ in items if id_.startswith("item/22")]
+    assert await ids("id=item/007&side=dependents&q=19", 5) == [user.id for user in users if "19" in user.id]
+    last = (await console.get(f"{path}?id=total&offset=230"))["rows"]
+    assert [(row["id"], row["state"], row["matches"]) for row in last] == [
+        ("gone", "missing", None),
+        ("item/00*", "pattern", 10),
+    ]
+    assert (await console.get(f"{path}?id=gone", 404))["error"]["code"] == "no_such_value"
+    assert (await console.get(f"{path}?id=total&side=up", 400))["error"]["code"] == "invalid_argument"
+
+
+async def test_the_history_of_a_value_goes_on_where_its_search_ended(
+    console: WebConsole, client: RebaserClient, ws: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    for number in range(9):
+        id_ = "price" if number % 4 == 0 else "fee"
+        made.append((await client.enqueue_updates_with_reply(ws, "main", [Set(id_, number)])).status.commit)
+    monkeypatch.setattr(scan, "MAX_COMMITS", 3)
+    path, found, steps, before = f"/change-sets/{ws}/main/history?id=price", [], 0, ""
+    while True:
+        answer = await console.get(path + before)
+        found += [row["position"] for row in answer["rows"]]
+        steps += 1
+        assert answer["complete"] is (answer["next"] is None)
+        assert answer["scanned"] <= 3
+        if answer["complete"]:
+            break
+        before = f"&before={answer['next']}"
+    assert (found, steps >= 3) == (made[::-4], True)
+
+
+@pytest.mark.parametrize(("name", "bound"), [("MAX_BYTES", 0), ("MAX_SECONDS", -1.0), ("MAX_COMMITS", 0)])
+async def test_each_step_of_a_search_goes_on_by_a_commit(
+    client: RebaserClient, ws: str, monkeypatch: pytest.MonkeyPatch, name: str, bound: float
+) -> None:
+    for number in range(3):
+        await client.enqueue_updates_with_reply(ws, "main", [Set("price", number)])
+    monkeypatch.setattr(scan, name, bound)
+    found, at = [], None
+    for _ in range(20):
+        page = await client.value_history(ws, "main", "price", at=at)
+        assert page.commits == 1
+        found += [entry.sequence for entry in page.entries]
+        at = page.next
+        if at is None:
+            break
+    assert (len(found), sorted(found, reverse=True), at) == (3, found, None)
+
+
+async def test_a_stale_value_names_the_request_that_is_the_cause(
+    console: WebConsole, client: RebaserClient, ws: str
+) -> None:
+    with troubled_updates():
+        await client.enqueue_updates_with_reply(ws, "main", troubled("hang"))
+        path = f"/change-sets/{ws}/main"
+        stale = (await rows(console, path, state="stale"))["rows"][0]["id"]
+        await client.enqueue_updates_with_reply(ws, "other", [Set("a", 1)], author="bob")
+        cause = (await console.get(f"{path}/blame?id={stale}"))["cause"]
+        assert cause["id"] in {row["id"] for row in (await rows(console, path, q="*"))["rows"]}
+        assert cause["request"]["outcome"] == "success"
+        assert cause["position"] > 0
+    assert (await console.get(f"/change-sets/{ws}/other/blame?id=a"))["cause"] is None
 
 
 async def test_a_value_is_explained_to_where_its_trouble_began(console: WebConsole, path: str) -> None:
@@ -190,8 +287,9 @@ async def test_names_that_cannot_be_are_refused(console: WebConsole) -> None:
     assert (await console.get("/change-sets/-/main/values", 400))["error"]["code"] == "invalid_id"
 
 
-def test_each_state_that_a_page_filters_by_exists() -> None:
+def test_each_state_and_kind_that_a_page_filters_by_exists() -> None:
     assert set(values.STATES) == {"all", "error", "stale", "derived", "set", "unset"}
+    assert set(values.KINDS) == {"any", "derived", "set", "unset"}
 
 
 async def test_blame_names_the_edit_in_the_branch_and_the_commit_that_applied_it(

@@ -55,15 +55,43 @@ async def test_it_is_drawn_without_a_complaint(
 async def test_it_is_walked_by_mouse_and_keyboard(running: Any, console: WebConsole, path: str) -> None:
     async with opened(running) as page:
         await page.goto(f"{console.url}{path}?id=report")
-        await page.locator(".node:not(.here)").filter(has_text="total").click()
+        await page.locator(".node:not(.here)").filter(has_text="total").click(modifiers=["Control"])
         await page.wait_for_url("**/graph?id=total")
         await page.wait_for_selector(".node.here:has-text('total')")
         await page.locator(".node.here").focus()
         await page.keyboard.press("ArrowRight")
         assert "report" in await page.evaluate("document.activeElement.textContent")
-        await page.keyboard.press("Enter")
+        await page.keyboard.press("c")
         await page.wait_for_selector(".node.here:has-text('report')")
         await page.locator(".node.here").click()
         await page.wait_for_url("**/value?id=report")
         await page.get_by_role("link", name="Graph").click()
         await page.wait_for_selector(".node.here:has-text('report')")
+
+
+async def test_a_click_expands_a_value_and_once_more_hides_its_neighbours(
+    running: Any, console: WebConsole, path: str
+) -> None:
+    async with opened(running) as page:
+        await page.goto(f"{console.url}{path}?id=report&depth=1")
+        await page.locator(".node", has_text="total").click()
+        await page.wait_for_selector(".node:has-text('item/19')")
+        assert await page.locator(".node").count() == 2 + 22
+        await page.get_by_role("link", name="Hide its neighbours").wait_for()
+        await page.locator(".node", has_text="total").focus()
+        await page.keyboard.press("Enter")
+        await page.wait_for_selector(".node:has-text('item/19')", state="detached")
+        assert await page.locator(".node").count() == 2
+        assert "total" in await page.evaluate("document.activeElement.textContent"), "the focus stays where it was"
+        await page.keyboard.press("Enter")
+        await page.get_by_role("link", name="Move it to the middle").click()
+        await page.wait_for_selector(".node.here:has-text('total')")
+        await page.wait_for_selector(".node-more:has-text('+10')")
+        await page.locator(".node-more").click()
+        await page.wait_for_url("**/neighbours?id=total&side=inputs")
+        await page.wait_for_selector("text=22 inputs")
+        await page.go_back()
+        await page.wait_for_selector(".node.here")
+        await page.locator(".node", has_text="report").focus()
+        await page.keyboard.press("o")
+        await page.wait_for_url("**/value?id=report")

@@ -8,7 +8,7 @@ import pytest
 
 from rebaser.runtime.recent_updates import RecentUpdates
 from rebaser.testing import LocalRebaser, local_rebaser
-from rebaser_client import Derive, RebaserClient, Set
+from rebaser_client import Derive, RebaserClient, Set, Update
 from tests.support.browser import SIZES, Seen, browser, need_browser, opened
 from tests.support.troubled_updates import troubled, troubled_updates
 from tests.support.web_console import WebConsole, web_console
@@ -87,6 +87,35 @@ async def test_the_time_of_each_stage_is_shown_if_a_server_knows_it(
         await page.wait_for_selector("td:has-text('local')")
         assert await page.get_by_text("Time by stage").count() == 0
         assert await page.get_by_text("The bars show").count() == 0
+
+
+async def test_derived_values_are_computed_again_after_a_question(
+    running: Any, acting: WebConsole, console: WebConsole, client: RebaserClient, ws: str
+) -> None:
+    edits: list[Update] = [Set("a", 1), Derive("b", "sum", {"of": ["a"]})]
+    await client.enqueue_updates_with_reply(ws, "main", edits, wait="derived")
+    path = f"/change-sets/{ws}/main/updates"
+    async with opened(running) as page:
+        await page.goto(console.url + path)
+        await page.wait_for_selector("text=No update is due")
+        assert await page.get_by_text("Recompute derived values").count() == 0, "this console only reads"
+        await page.goto(acting.url + path)
+        await page.get_by_text("Recompute derived values").click()
+        await page.get_by_label("Only values of the function").fill("sum")
+        await page.get_by_label("Author").fill("ann")
+        before = (await acting.get(f"/change-sets/{ws}/main/commits"))["rows"][0]["position"]
+        await page.get_by_role("button", name="Recompute…").click()
+        question = page.get_by_role("alertdialog")
+        assert "all values of the function sum" in await question.inner_text()
+        await question.get_by_role("button", name="Cancel").click()
+        await question.wait_for(state="detached")
+        assert (await acting.get(f"/change-sets/{ws}/main/commits"))["rows"][0]["position"] == before
+        await page.get_by_role("button", name="Recompute…").click()
+        await question.get_by_role("button", name="Recompute").click()
+        await page.wait_for_selector("text=Asked for in commit")
+        commits = (await acting.get(f"/change-sets/{ws}/main/commits"))["rows"]
+        [request] = [one for row in commits if row["position"] > before for one in row["requests"]]
+        assert request["author"] == "ann"
 
 
 async def test_the_spark_ui_is_linked(running: Any, installation: LocalRebaser) -> None:

@@ -12,6 +12,7 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rebaser.testing import LocalRebaser
+from rebaser_client import RebaserClient, Set
 from tests.support.commands import ROOT, command, environment, rebaser
 from tests.support.web_console import WebConsole
 
@@ -77,6 +78,16 @@ async def test_pages_of_updates_link_to_the_spark_ui(installation: LocalRebaser)
     done = await rebaser("console", "--spark-ui-url", "javascript:alert(1)")
     assert (done.returncode, done.stdout) == (2, "")
     assert "--spark-ui-url has to begin with http" in done.stderr
+
+
+async def test_commits_link_to_their_trace(installation: LocalRebaser, client: RebaserClient, ws: str) -> None:
+    await client.enqueue_updates_with_reply(ws, "main", [Set("a", 1)])
+    async with started(installation.url, "--trace-url", "http://traces/{trace_id}") as (_, console):
+        assert (await console.get(f"/change-sets/{ws}/main/commits"))["traceUrl"] == "http://traces/{trace_id}"
+    for bad in ("javascript:alert('{trace_id}')", "http://traces/"):
+        done = await rebaser("console", "--trace-url", bad)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "--trace-url has to begin with http" in done.stderr
 
 
 async def test_a_name_is_accepted_if_it_was_given(installation: LocalRebaser) -> None:

@@ -50,6 +50,14 @@ ASKED: dict[str, list[str]] = {
         "{path}/value?id=" + id_ for id_ in ("text", "tree", "sum", "fails")
     ],
     "/change-sets/{workspace}/{changeSet}/blame": ["{path}/blame?id=text"],
+    "/change-sets/{workspace}/{changeSet}/neighbours": [
+        "{path}/neighbours?id=sum",
+        "{path}/neighbours?id=text&side=dependents",
+    ],
+    "/change-sets/{workspace}/{changeSet}/elsewhere": ["{path}/elsewhere?id=text", "{branch}/elsewhere?id=text"],
+    "/change-sets/{workspace}/{changeSet}/loading": ["{path}/loading"],
+    "/change-sets/{workspace}/{changeSet}/queue": ["{path}/queue"],  # test_api_queue.py asks about requests that wait
+    "/change-sets/{workspace}/{changeSet}/queued": [],
     "/change-sets/{workspace}/{changeSet}/history": ["{path}/history?id=text", "{path}/history?id=sum"],
     "/change-sets/{workspace}/{changeSet}/graph": ["{path}/graph?id=text", "{path}/graph?id=fails"],
     "/change-sets/{workspace}/{changeSet}/commits": ["{path}/commits", "{branch}/commits"],
@@ -65,12 +73,16 @@ ASKED: dict[str, list[str]] = {
     "/dvu/reasons": ["/dvu/reasons"],
     "/playground/check": ["/playground/check?workspace={ws}&changeSet=main&formula=1"],
     "/playground/covered": ["/playground/covered?workspace={ws}&changeSet=main&commit={first}"],
+    "/dead-letters/codes": ["/dead-letters/codes?workspace={ws}"],
     "/dead-letters": ["/dead-letters?workspace={ws}"],
     "/dead-letter": ["/dead-letter?sequence={letter}", "/dead-letter?sequence={bytes}"],
 }
 QUOTING = {  # those that tell the secret if values are shown
     "/change-sets/{workspace}/{changeSet}" + page
-    for page in ("/values", "/value", "/blame", "/history", "/graph", "/commits", "/commit", "/changes", "/conflicts")
+    for page in (
+        *("/values", "/value", "/blame", "/neighbours", "/elsewhere", "/history", "/graph", "/commits", "/commit"),
+        *("/changes", "/conflicts"),
+    )
 } | {"/dead-letter", "/compare"}
 
 

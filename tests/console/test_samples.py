@@ -48,3 +48,8 @@ def test_a_clock_that_is_set_back_begins_anew() -> None:
 def test_memory_is_bounded() -> None:
     found = kept(*(sample(float(at)) for at in range(20_000)))
     assert (len(found._recent), len(found._steps), len(found._step)) == (RECENT, STEPS, 10)
+
+
+def test_the_longest_wait_of_a_step_is_kept() -> None:
+    looks = [FleetSample(at, 0.0, 0.0, 0, 0, 0, wait) for at, wait in ((1.0, 2.5), (2.0, 9.0), (3.0, 0.0))]
+    assert merged(looks).oldest_request == 9.0

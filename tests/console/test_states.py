@@ -11,11 +11,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rebaser.console.api.values import STATES, _group, _search, matching_ids, search_ids
+from rebaser.console.api.values import KINDS, Group, _group, _search, matching_ids, search_ids
 from rebaser.console.reading import states
 from rebaser.console.reading.kept import Kept
 from rebaser.console.reading.states import BrowsedState, StateCache, span, start_after
 from rebaser_client import Derive, RebaserClient, Set, UnprocessableError, Unset
+from rebaser_client.load_progress import LOADING
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.values import Fault
@@ -68,9 +69,19 @@ def test_a_search_finds_what_looking_at_each_id_would(ids: list[str], words: str
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("few", [0, 10**6])
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize(
+    "group",
+    [
+        *(Group(state) for state in ("all", "error", "stale")),
+        *(Group(kind=kind) for kind in KINDS[1:]),
+        Group(function="sum"),
+        Group("error", function="sum"),
+        Group("stale", "derived"),
+    ],
+    ids=str,
+)
 async def test_what_is_kept_of_a_search_are_places_and_no_ids(
-    state: str, few: int, monkeypatch: pytest.MonkeyPatch
+    group: Group, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ids would stay in memory, uncounted, after their state was replaced."""
     monkeypatch.setattr(states, "LOOKUP_FACTOR", few)
@@ -87,10 +98,10 @@ async def test_what_is_kept_of_a_search_are_places_and_no_ids(
     console = cast("Any", SimpleNamespace(kept=kept))
 
     async def found(words: str, prefix: str) -> list[str]:
-        return list(await matching_ids(console, loaded, words=words, state=state, prefix=prefix))
+        return list(await matching_ids(console, loaded, words=words, group=group, prefix=prefix))
 
     whole = await found("", "")
-    assert whole == [id_ for id_ in loaded.ids if id_ in set(_group(loaded, state=state))]
+    assert whole == [id_ for id_ in loaded.ids if id_ in set(_group(loaded, group=group))]
     assert whole != []
     for words in ("1", "*2", ""):
         for prefix in ("", "b/", "b/1", "c"):
@@ -102,7 +113,7 @@ async def test_what_is_kept_of_a_search_are_places_and_no_ids(
     assert all(type(entry) is array for entry in entries)
     assert kept.bytes >= sum(entry.itemsize * len(entry) for entry in entries)
     changed = BrowsedState(state_of(["1"]))
-    assert list(await matching_ids(console, changed, words="1", state="all", prefix="")) == ["1"]
+    assert list(await matching_ids(console, changed, words="1", group=Group(), prefix="")) == ["1"]
 
 
 @pytest.mark.parametrize("few", [0, 10**6])
@@ -163,6 +174,38 @@ async def test_a_state_is_loaded_again_only_after_a_commit_and_a_rest(monkeypatc
     assert (await cache.get(client, key("a"))).state.last == 3, "it took three seconds, so twelve are to pass"
     clock.now += 0.2
     assert (await cache.get(client, key("a"))).state.last == 4
+
+
+@pytest.mark.anyio
+async def test_it_is_told_how_far_a_loading_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    installation, cache, load = Installation(), StateCache(), Installation.state
+    installation.newest["a"] = 1
+    told: list[tuple[str, int]] = []
+
+    def note() -> None:
+        found = cache.loading(key("a"))
+        assert found is not None
+        assert found[1] >= 0
+        told.append((found[0].stage, found[0].bytes))
+
+    async def reported(self: Installation, workspace: str, change_set: str) -> ChangeSetState:
+        progress = LOADING.get()
+        assert progress is not None
+        progress.begin("checkpoint", 100)
+        progress.add(40)
+        assert (progress.done, progress.total) == (40, 100)
+        note()
+        return await load(self, workspace, change_set)
+
+    def sort(state: ChangeSetState) -> BrowsedState:
+        note()
+        return BrowsedState(state)
+
+    monkeypatch.setattr(Installation, "state", reported)
+    monkeypatch.setattr(states, "BrowsedState", sort)
+    assert cache.loading(key("a")) is None
+    await cache.get(cast("RebaserClient", installation), key("a"))
+    assert (told, cache.loading(key("a")), LOADING.get()) == ([("checkpoint", 40), ("sort", 40)], None, None)
 
 
 @pytest.mark.anyio

@@ -35,6 +35,7 @@ class ConsoleOptions:
     - `hide_values`: whether viewers see only kinds and sizes of values. Excludes `actions`: somebody who may define a
       formula learns from its result what they like.
     - `playground`: what the playground needs; None without one.
+    - `trace_url`: the address of the page of a trace, with `{trace_id}` in place of its id; empty without one.
     - `insecure`: whether to answer requests that a proxy forwarded, although viewers do not have to log in.
     - `spark_ui`: the address of the Spark UI, to which the pages of updates link; empty without one.
     """
@@ -46,6 +47,7 @@ class ConsoleOptions:
     playground: Playground | None = None
     spark_ui: str = ""
     insecure: bool = False
+    trace_url: str = ""
 
     @property
     def is_local(self) -> bool:

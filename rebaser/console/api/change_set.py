@@ -1,4 +1,5 @@
-"""`/change-sets/…`: one change set, live. `/explain`: why it waits. `/history-size`: how far its history reaches."""
+"""`/change-sets/…`: one change set, live. `/explain`: why it waits. `/history-size`: how far its history reaches.
+`/loading`: how far the loading of its values is."""
 
 from dataclasses import asdict
 
@@ -33,6 +34,21 @@ async def read_explanation(console: Console, given: Given) -> Answer:
     return {"waits": found.waits, "reasons": reasons}
 
 
+async def read_loading(console: Console, given: Given) -> Answer:
+    """Return how far the loading of the change set's values is; `stage` is None if they are not loaded now."""
+    found = console.states.loading(given.key)
+    if found is None:
+        return {"stage": None}
+    progress, seconds = found
+    return {
+        "stage": progress.stage,
+        "done": progress.done,
+        "total": progress.total,
+        "bytes": progress.bytes,
+        "seconds": round(seconds, 1),
+    }
+
+
 async def read_history_size(console: Console, given: Given) -> Answer:
     """Return how large the history of the change set is, and how far back it reaches."""
     key = given.key
@@ -49,5 +65,6 @@ async def read_history_size(console: Console, given: Given) -> Answer:
 RESOURCES = (
     Resource(base_path(), read, live=True),
     Resource(base_path("/explain"), read_explanation),
+    Resource(base_path("/loading"), read_loading),
     Resource(base_path("/history-size"), read_history_size),
 )

@@ -3,8 +3,6 @@
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
-import anyio
-
 from rebaser.console.api.values import MAX_ID, base_path
 from rebaser.console.resources import Answer, Console, Given, Resource
 from rebaser.console.shapes import (
@@ -22,7 +20,7 @@ from rebaser_client.log.changes import ShownCommit, by_request
 from rebaser_core.values import State, Value
 
 COMMITS = 50  # of a page
-SCAN = 3.0  # seconds that a search for the commits of one value may take
+FOUND = 20  # commits of a value on a page of its history
 MAX_CHANGES = 500  # maximum number of changes of one commit that are shown
 
 
@@ -31,23 +29,33 @@ async def read(console: Console, given: Given) -> Answer:
     key, before = given.key, given.number("before", 0)
     limit = given.number("limit", COMMITS, least=1, most=200)
     commits = (await console.client()).log(key.workspace, key.change_set, at=before - 1 if before else None)
-    rows, complete = await _take(commits, limit, None)
-    return {"rows": [entry_object(entry) for entry in rows], "next": None if complete else rows[-1].sequence}
+    rows, complete = await _take(commits, limit)
+    return {
+        "traceUrl": console.options.trace_url or None,
+        "rows": [entry_object(entry) for entry in rows],
+        "next": None if complete else rows[-1].sequence,
+    }
 
 
 async def read_history(console: Console, given: Given) -> Answer:
-    """Return commits that defined or removed a value, the newest first."""
+    """Return a page of commits that defined or removed a value, the newest first. Only so many commits are searched;
+    `next` leads to the others."""
     key, id_, before = given.key, given.text("id", most=MAX_ID), given.number("before", 0)
-    commits = (await console.client()).log(key.workspace, key.change_set, id_, at=before - 1 if before else None)
-    rows, complete = await _take(commits, 20, SCAN)
+    at = before - 1 if before else None
+    page = await (await console.client()).value_history(key.workspace, key.change_set, id_, at=at, limit=FOUND)
     found = []
-    for entry in rows:
+    for entry in page.entries:
         after = [one for one in entry.commit.delta if one.id == id_ and not isinstance(one, Computed)][-1:]
         found.append(
             entry_object(entry)
             | {"requests": _makers(entry, id_), "after": definition_object(after[0]) if after else None}
         )
-    return {"rows": found, "next": None if complete or not rows else rows[-1].sequence, "complete": complete}
+    return {
+        "rows": found,
+        "next": None if page.next is None else page.next + 1,
+        "complete": page.next is None,
+        "scanned": page.commits,
+    }
 
 
 def _makers(entry: LogEntry, id_: str) -> list[Answer]:
@@ -56,24 +64,22 @@ def _makers(entry: LogEntry, id_: str) -> list[Answer]:
     return [request_object(one.decision, one.author) for one in made[-3:]]
 
 
-async def _take(commits: AsyncIterator[LogEntry], limit: int, seconds: float | None) -> tuple[list[LogEntry], bool]:
+async def _take(commits: AsyncIterator[LogEntry], limit: int) -> tuple[list[LogEntry], bool]:
     """Return up to `limit` commits, and whether these are all."""
     rows: list[LogEntry] = []
-    with anyio.move_on_after(seconds):
-        async with aclosing(commits) as all_commits:  # type: ignore[type-var]
-            async for entry in all_commits:
-                if len(rows) == limit:
-                    return rows, False
-                rows.append(entry)
-        return rows, True
-    return rows, False
+    async with aclosing(commits) as all_commits:  # type: ignore[type-var]
+        async for entry in all_commits:
+            if len(rows) == limit:
+                return rows, False
+            rows.append(entry)
+    return rows, True
 
 
 async def read_one(console: Console, given: Given) -> Answer:
     """Return the commit at a position, with its changes."""
     key, at = given.key, given.number("at", 0)
     shown = await (await console.client()).show(key.workspace, key.change_set, at or None)
-    return {**commit_object(shown.entry), **_changes(shown)}
+    return {"traceUrl": console.options.trace_url or None, **commit_object(shown.entry), **_changes(shown)}
 
 
 def _changes(shown: ShownCommit) -> Answer:

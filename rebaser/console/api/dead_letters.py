@@ -1,10 +1,12 @@
-"""`/dead-letters`: a page of the dead letters. `/dead-letter`: one, with its request. Redriving and dropping them.
+"""`/dead-letters`: a page of the dead letters. `/dead-letters/codes`: their numbers. `/dead-letter`: one, with its
+request. Redriving and dropping them.
 
 Invariant: an action on several dead letters names their number, which the viewer typed. Each of them succeeds or fails
 by itself. After `ACTING` seconds, no further ones are begun, and the answer tells how many are left, and of which one
 it is not known whether it was done.
 """
 
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -14,13 +16,15 @@ import anyio
 
 from rebaser.console.access.hiding import told, values_shown
 from rebaser.console.resources import Action, Answer, Console, Given, Resource, invalid
-from rebaser.console.shapes import cut, payload_object, text_start, time_text
+from rebaser.console.shapes import cut, payload_object, text_start, time_text, trace_id
 from rebaser_client import DeadLetter, DeadLetterBox
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.messages.dead_letter import readable_request
 
 PAGE = 50
 SCAN = 3.0  # seconds that a search may take
+MAX_COUNTED, MAX_CODES = 5000, 20  # dead letters that are counted by code; codes
+COUNT_KEPT = 5.0  # seconds
 MAX_LETTERS = 100  # per action
 ACTING = 30.0  # seconds that an action on dead letters may take
 MAX_DECODED = 1 << 20  # bytes of a request that is shown
@@ -59,6 +63,27 @@ async def _take(letters: AsyncIterator[DeadLetter], limit: int) -> tuple[list[De
     return rows, False
 
 
+async def read_codes(console: Console, given: Given) -> Answer:
+    """Return the number of dead letters by code, the most frequent one first. At most `MAX_COUNTED` are looked at."""
+    names = [given.text(name, most=64) or None for name in ("workspace", "changeSet")]
+    box = (await console.client()).dead_letters
+
+    async def count() -> Answer:
+        codes, complete = Counter[str](), False
+        with anyio.move_on_after(SCAN):
+            async with aclosing(box.find(names[0], names[1])) as letters:  # type: ignore[type-var]
+                async for letter in letters:
+                    codes[cut(letter.code, 64)] += 1
+                    if codes.total() == MAX_COUNTED:
+                        break
+                else:
+                    complete = True
+        rows = [{"code": code, "count": number} for code, number in codes.most_common(MAX_CODES)]
+        return {"codes": rows, "counted": codes.total(), "complete": complete}
+
+    return await console.kept.get(("codes", *names), count, lambda _: 10_000, seconds=COUNT_KEPT)
+
+
 async def read_one(console: Console, given: Given) -> Answer:
     """Return a dead letter with its headers and its request, as far as it can be read."""
     sequence, box = given.number("sequence", 0), (await console.client()).dead_letters
@@ -68,6 +93,8 @@ async def read_one(console: Console, given: Given) -> Answer:
     return {
         **_row(letter),
         "actions": console.options.actions,
+        "trace": trace_id(letter.headers),
+        "traceUrl": console.options.trace_url or None,
         "headers": {cut(name, 200): cut(told(value)) for name, value in list(letter.headers.items())[:100]},
         **await _request(box, letter),
     }
@@ -159,7 +186,11 @@ def _is_sequence(one: object) -> bool:
     return type(one) is int and 0 < one < 2**63
 
 
-RESOURCES = (Resource("/dead-letters", read), Resource("/dead-letter", read_one))
+RESOURCES = (
+    Resource("/dead-letters", read),
+    Resource("/dead-letters/codes", read_codes),
+    Resource("/dead-letter", read_one),
+)
 ACTIONS = (
     Action("/dead-letters/redrive", redrive, logged=("sequences",)),
     Action("/dead-letters/drop", drop, logged=("sequences",)),

@@ -2,7 +2,7 @@
 
 from rebaser.console.access.hiding import need_values
 from rebaser.console.api.change_sets import ListedChangeSet, matching, row_object
-from rebaser.console.api.values import MAX_ID, STATES, base_path, matching_ids
+from rebaser.console.api.values import MAX_ID, Group, base_path, matching_ids
 from rebaser.console.downloads import definitions, table
 from rebaser.console.resources import Console, Document, Download, Given
 
@@ -49,9 +49,9 @@ async def read_values(console: Console, given: Given) -> Document:
     """Return the definitions of the values that match."""
     need_values()
     key, words = given.key, given.text("q", most=MAX_ID)
-    state, prefix = given.choice("state", STATES), given.text("prefix", most=MAX_ID)
+    group, prefix = Group.of(given), given.text("prefix", most=MAX_ID)
     loaded = await console.states.get(await console.client(), key)
-    ids = await matching_ids(console, loaded, words=words, state=state, prefix=prefix)
+    ids = await matching_ids(console, loaded, words=words, group=group, prefix=prefix)
     name = f"{key.workspace}-{key.change_set}-{loaded.state.last}.jsonl"
     return Document(name, "application/jsonl", definitions(loaded, ids))
 

@@ -1,4 +1,5 @@
-"""The actions on change sets and branches: edit, branch, rebase, settle conflicts, apply, revert, close, reopen.
+"""The actions on change sets and branches: edit, branch, rebase, settle conflicts, apply, revert, recompute, close,
+reopen.
 
 Invariant: an action names the position that its page showed, where that matters. So what is applied, settled or edited
 is what somebody saw, and anything else is refused.
@@ -13,7 +14,7 @@ from rebaser.console.resources import Action, Answer, Console, Given, invalid
 from rebaser_client import EnqueueUpdatesResponse, Success
 from rebaser_client.operations.reverts import RevertOptions
 from rebaser_core.ids import check_token
-from rebaser_core.updates import Update, parse_update
+from rebaser_core.updates import Recompute, Update, parse_recompute, parse_update
 
 TIMEOUT = 60.0  # seconds
 MAX_IDS = 500  # conflicts that are settled at once
@@ -165,7 +166,20 @@ async def reopen(console: Console, given: Given, body: Body) -> Answer:
     return _done(await client.reopen_change_set(given.key.workspace, given.key.change_set, **_who(body)))
 
 
+async def recompute(console: Console, given: Given, body: Body) -> Answer:
+    """Compute derived values again, although their inputs did not change: those of a `function`, or all of them."""
+    function = text_of(body, "function", MAX_ID, "") or None
+    request = parse_recompute(Recompute(function).to_wire())
+    client = await console.client()
+    key = given.key
+    return _done(
+        await client.enqueue_updates_with_reply(key.workspace, key.change_set, (), recompute=request, **_who(body))
+    )
+
+
 RESOURCES = ()
-ACTIONS = tuple(
-    Action(base_path(f"/{act.__name__}"), act) for act in (edit, branch, rebase, resolve, apply, revert, close, reopen)
+_ACTS = (edit, branch, rebase, resolve, apply, revert, close, reopen)
+ACTIONS = (
+    *(Action(base_path(f"/{act.__name__}"), act) for act in _ACTS),
+    Action(base_path("/recompute"), recompute, logged=("author", "function")),
 )

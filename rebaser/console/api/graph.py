@@ -1,17 +1,16 @@
 """`/change-sets/…/graph`: the neighbourhood of one value, its inputs on one side and the values that use it on the
 other.
 
-Invariant: there are at most `MAX_NODES` nodes and `MAX_EDGES` edges, however large the graph. Inputs and
-users of a node that are left out are counted.
+Invariant: there are at most `MAX_NODES` nodes and `MAX_EDGES` edges, however large the graph. Inputs and users of a
+node that are left out are counted. Of a node that is expanded, more are shown.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from rebaser.console.api.values import MAX_ID, base_path, value_row
+from rebaser.console.api.values import MAX_ID, base_path, no_value, value_row
 from rebaser.console.reading.states import BrowsedState
 from rebaser.console.resources import Answer, Console, Given, Resource
-from rebaser_core.errors import UnprocessableError
 from rebaser_core.explain.values import matching
 from rebaser_core.updates import Derive, Match
 from rebaser_core.values import State
@@ -20,6 +19,7 @@ MAX_NODES = 150
 MAX_EDGES = 300
 MAX_FAN = 12  # neighbours of a node on one side
 MAX_DEPTH = 4
+MAX_EXPANDED, EXPANDED_FAN = 20, 36  # nodes that are expanded; neighbours of each on one side
 URGENCY = {State.ERROR: 0, State.STALE: 1}
 Neighbours = Callable[[str], list[str]]
 
@@ -27,35 +27,52 @@ Neighbours = Callable[[str], list[str]]
 async def read(console: Console, given: Given) -> Answer:
     """Return the values around `id`, up to `depth` steps away."""
     id_, depth = given.text("id", most=MAX_ID), given.number("depth", 2, least=1, most=MAX_DEPTH)
+    expand = [one for one in given.text("expand", most=4 * MAX_ID).split("\n") if one]  # no id has a line break
     loaded = await console.states.get(await console.client(), given.key)
     if id_ not in loaded.state.cells:
-        raise UnprocessableError(f"{given.key.change_set} has no value {id_[:200]!r}", code="no_such_value")
-    found = await loaded.read(partial(neighbourhood, id_=id_, depth=depth))
+        raise no_value(given, id_)
+    found = await loaded.read(partial(neighbourhood, id_=id_, depth=depth, expand=expand[:MAX_EXPANDED]))
     return {"position": loaded.state.last, **found}
 
 
-def neighbourhood(loaded: BrowsedState, *, id_: str, depth: int) -> Answer:
-    """Return the nodes with their distance from `id_` (negative for inputs), and the edges, each from an input."""
+def neighbourhood(loaded: BrowsedState, *, id_: str, depth: int, expand: Sequence[str] = ()) -> Answer:
+    """Return the nodes with their distance from `id_` (negative for inputs), and the edges, each from an input.
+
+    Those of the nodes `expand` that are there get more of their neighbours, one after another."""
     levels, edges = {id_: 0}, dict[tuple[str, str], None]()
     more_inputs, more_dependents = dict[str, int](), dict[str, int]()
     sides: tuple[tuple[int, Neighbours, dict[str, int]], ...] = (
         (-1, partial(_inputs, loaded), more_inputs),
         (1, partial(_dependents, loaded), more_dependents),
     )
+
+    def add(one: str, side: int, neighbours: Neighbours, more: dict[str, int], fan: int = MAX_FAN) -> None:
+        found = neighbours(one)
+        for other in _most_urgent(loaded, found, fan):
+            if other not in levels and len(levels) < MAX_NODES:
+                levels[other] = levels[one] + side
+            if other in levels and len(edges) < MAX_EDGES:
+                edges[(other, one) if side < 0 else (one, other)] = None
+        more[one] = len([other for other in found if other not in levels])
+
     for step in range(1, depth + 1):
         for side, neighbours, more in sides:
             for one in [name for name, level in levels.items() if level == side * (step - 1)]:
-                found = neighbours(one)
-                shown = _most_urgent(loaded, found)
-                for other in shown:
-                    if other not in levels and len(levels) < MAX_NODES:
-                        levels[other] = side * step
-                    if other in levels and len(edges) < MAX_EDGES:
-                        edges[(other, one) if side < 0 else (one, other)] = None
-                more[one] = len(found) - len([other for other in shown if other in levels])
+                add(one, side, neighbours, more)
+    expanded = set[str]()
+    for one in expand:
+        if one in levels:
+            expanded.add(one)
+            for side, neighbours, more in sides:
+                add(one, side, neighbours, more, EXPANDED_FAN)
     nodes = [
         value_row(loaded, name)
-        | {"level": level, "moreInputs": more_inputs.get(name), "moreDependents": more_dependents.get(name)}
+        | {
+            "level": level,
+            "expanded": name in expanded,
+            "moreInputs": more_inputs.get(name),
+            "moreDependents": more_dependents.get(name),
+        }
         for name, level in levels.items()
     ]
     return {"id": id_, "nodes": nodes, "edges": [{"from": start, "to": end} for start, end in edges]}
@@ -76,16 +93,16 @@ def _dependents(loaded: BrowsedState, id_: str) -> list[str]:
     return sorted(loaded.state.cells.dependents(id_))
 
 
-def _most_urgent(loaded: BrowsedState, ids: list[str]) -> list[str]:
+def _most_urgent(loaded: BrowsedState, ids: list[str], most: int) -> list[str]:
     """Return the neighbours to show: those in error first, then those that are stale, and the others as they come."""
-    if len(ids) <= MAX_FAN:
+    if len(ids) <= most:
         return ids
 
     def urgency(id_: str) -> int:
         value = loaded.state.value(id_, loaded.stale_set)
         return 2 if value is None else URGENCY.get(value.state, 2)
 
-    return sorted(ids, key=urgency)[:MAX_FAN]
+    return sorted(ids, key=urgency)[:most]
 
 
 RESOURCES = (Resource(base_path("/graph"), read),)

@@ -76,6 +76,7 @@ def _series(kept: Samples, span: str, now: float) -> Answer:
         "requestsPerSecond": [round(one.requests_per_second, 1) for one in samples],
         "commitsPerSecond": [round(one.commits_per_second, 1) for one in samples],
         "requests": [one.requests for one in samples],
+        "oldestRequest": [round(one.oldest_request, 1) for one in samples],
         "due": [one.due for one in samples],
         "deadLetters": [one.dead_letters for one in samples],
     }

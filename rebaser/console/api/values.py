@@ -1,37 +1,67 @@
-"""`/change-sets/…/values`: a level of the tree of ids, or a list of those that match. `/value`: one value."""
+"""`/change-sets/…/values`: a level of the tree of ids, or a list of those that match. `/value`: one value. `/blame`:
+who defined it, and who made it stale."""
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from rebaser.console.access.hiding import told_start
 from rebaser.console.reading.states import BrowsedState, PickedIds, span, start_after
-from rebaser.console.resources import PAGE, Answer, Console, Given, Resource
-from rebaser.console.shapes import blame_object, definition_object, definition_text, fault_object, full_text, short_text
+from rebaser.console.resources import MOST, PAGE, Answer, Console, Given, Resource
+from rebaser.console.shapes import (
+    blame_object,
+    cut,
+    definition_object,
+    definition_text,
+    fault_object,
+    full_text,
+    short_text,
+)
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.explain.values import ValueExplanation, explain_value
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.state.patterns.globs import matcher
 from rebaser_core.values import State
 
-GROUPED = ("derived", "set", "unset")  # states that the console finds by looking at each value
 STATES = ("all", "error", "stale", "derived", "set", "unset")
+KINDS = ("any", "derived", "set", "unset")  # what the console finds by looking at each value
 MAX_ID = 2 * DEFAULT_LIMITS.max_id_length  # characters; an installation may allow longer ids than usual
 
 
 async def read(console: Console, given: Given) -> Answer:
     """Return a page of values. With a search or a filter it is a list, otherwise a level of the tree."""
-    words, state = given.text("q", most=MAX_ID), given.choice("state", STATES)
+    words, group = given.text("q", most=MAX_ID), Group.of(given)
     prefix, after = given.text("prefix", most=MAX_ID), given.text("after", most=MAX_ID)
-    limit = given.number("limit", PAGE, least=1, most=500)
+    limit = given.number("limit", PAGE, least=1, most=MOST)
     loaded = await console.states.get(await console.client(), given.key)
-    if words or state != "all":
-        ids = await matching_ids(console, loaded, words=words, state=state, prefix=prefix)
+    if words or group != Group():
+        ids = await matching_ids(console, loaded, words=words, group=group, prefix=prefix)
         found = await loaded.read(partial(_list, ids=ids, after=after, limit=limit))
     else:
         found = await loaded.read(partial(_level, prefix=prefix, after=after, limit=limit))
-    return {**_head(loaded), "prefix": prefix, **found}
+    functions = [{"name": cut(name, 200), "count": number} for name, number in loaded.functions]
+    return {**_head(loaded), "functions": functions, "prefix": prefix, **found}
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Which values are wanted: those in a state (`all`, `error`, `stale`), of a kind (`any` or how they were defined),
+    and derived by a function (empty: by any)."""
+
+    state: str = "all"
+    kind: str = "any"
+    function: str = ""
+
+    @classmethod
+    def of(cls, given: Given) -> "Group":
+        """Return the group that was asked for. A kind may also be given as a state."""
+        state, kind = given.choice("state", STATES), given.choice("kind", KINDS)
+        function = given.text("function", most=MAX_ID)
+        if state in KINDS:
+            state, kind = "all", state
+        return cls(state, kind, function)
 
 
 def _head(loaded: BrowsedState) -> Answer:
@@ -69,47 +99,55 @@ def _within(ids: list[str], prefix: str) -> int:
     return high - low
 
 
-async def matching_ids(console: Console, loaded: BrowsedState, *, words: str, state: str, prefix: str) -> Sequence[str]:
-    """Return the ids that begin with `prefix`, match `words`, and have this state, in order. Pages of one search, and
+async def matching_ids(
+    console: Console, loaded: BrowsedState, *, words: str, group: Group, prefix: str
+) -> Sequence[str]:
+    """Return the ids that begin with `prefix`, match `words`, and are of this group, in order. Pages of one search, and
     viewers who look at the same, share them.
 
     What is kept for them are places in `loaded.ids`: ids would stay in memory after the state was replaced, although
     nobody counted them.
     """
-    about = ("ids", loaded.number, state)
+    about = ("ids", loaded.number, group)
 
     async def kept(words: str, find: Callable[[BrowsedState], Sequence[str]]) -> Sequence[str]:
         async def compute() -> "array[int]":
             return await loaded.read(lambda state: state.places(find(state)))
 
-        return PickedIds(loaded.ids, await console.kept.get((*about, words), compute, _bytes))
+        return PickedIds(loaded.ids, await console.kept.get((*about, words), compute, places_bytes))
 
-    found = await kept("", partial(_group, state=state)) if state in GROUPED else _group(loaded, state=state)
+    is_state = group == Group(group.state)
+    found = _in_state(loaded, group.state) if is_state else await kept("", partial(_group, group=group))
     if words:
         base = found
-        searched = partial(_search, words=words) if state == "all" else lambda _: search_ids(base, words)
+        searched = partial(_search, words=words) if group == Group() else lambda _: search_ids(base, words)
         found = await kept(words, searched)
     low, high = span(found, prefix)
     return found[low:high] if prefix else found
 
 
-def _bytes(places: "array[int]") -> int:
+def places_bytes(places: "array[int]") -> int:
     return 200 + places.itemsize * len(places)
 
 
-def _group(loaded: BrowsedState, *, state: str) -> list[str]:
-    """Return the ids of the values in a state, in order."""
-    ids = {"error": loaded.errors, "stale": loaded.stale}.get(state, loaded.ids)
-    if state not in GROUPED:
+def _in_state(loaded: BrowsedState, state: str) -> list[str]:
+    return {"error": loaded.errors, "stale": loaded.stale}.get(state, loaded.ids)
+
+
+def _group(loaded: BrowsedState, *, group: Group) -> list[str]:
+    """Return the ids of the values of a group, in order."""
+    ids, cells, kind = _in_state(loaded, group.state), loaded.state.cells, group.kind
+    if kind == "any" and not group.function:
         return ids
-    cells = loaded.state.cells
-    derived = set(cells.derived())
-    if state == "derived":
+    if group.function and kind in ("set", "unset"):
+        return []
+    derived = set(cells.derived(frozenset((group.function,)) if group.function else None))
+    if group.function or kind == "derived":
         return [id_ for id_ in ids if id_ in derived]
     unset = set[str]()
     if cells.states().get(State.UNSET):
         unset = {id_ for id_, value in cells.iter_values() if value.state is State.UNSET}
-    if state == "unset":
+    if kind == "unset":
         return [id_ for id_ in ids if id_ in unset]
     return [id_ for id_ in ids if id_ not in derived and id_ not in unset]
 
@@ -147,6 +185,9 @@ def _list(loaded: BrowsedState, *, ids: Sequence[str], after: str, limit: int) -
     }
 
 
+PATTERN_ROW: Answer = {"state": "pattern", "text": "", "error": None, "definition": None}
+
+
 def value_row(loaded: BrowsedState, id_: str) -> Answer:
     """Return a value as a row of a table."""
     value = loaded.state.value(id_, loaded.stale_set)
@@ -171,9 +212,7 @@ async def read_one(console: Console, given: Given) -> Answer:
     loaded = await console.states.get(await console.client(), given.key)
     found = await loaded.read(partial(_explain, id_=id_))
     if found is None:
-        raise UnprocessableError(
-            f"{given.key.workspace}/{given.key.change_set} has no value {id_[:200]!r}", code="no_such_value"
-        )
+        raise no_value(given, id_)
     return {**_head(loaded), **found}
 
 
@@ -200,17 +239,33 @@ def _explain(loaded: BrowsedState, *, id_: str) -> Answer | None:
 
 def _inputs(loaded: BrowsedState, found: ValueExplanation) -> Iterator[dict[str, Any]]:
     for one in found.inputs:
-        row = {"id": one.id, "state": "pattern", "text": "", "error": None, "definition": None}
-        if one.matches is None:
-            row = value_row(loaded, one.id)
+        row = value_row(loaded, one.id) if one.matches is None else PATTERN_ROW | {"id": one.id}
         yield {"name": one.name, "matches": one.matches, **row}
 
 
+def no_value(given: Given, id_: str) -> UnprocessableError:
+    name = f"{given.key.workspace}/{given.key.change_set}"
+    return UnprocessableError(f"{name} has no value {id_[:200]!r}", code="no_such_value")
+
+
 async def read_blame(console: Console, given: Given) -> Answer:
-    """Return who last defined a value."""
+    """Return who last defined a value. If it is stale, also the request that is the cause, and the value that this
+    request defined."""
     key, id_ = given.key, given.text("id", most=MAX_ID)
-    found = await (await console.client()).blame(key.workspace, key.change_set, id_)
-    return {"blame": blame_object(found[id_]) if id_ in found else None}
+    client = await console.client()
+    loaded = await console.states.get(client, key)
+    origin = await loaded.read(partial(_cause, id_=id_))
+    found = await client.blame(key.workspace, key.change_set, *dict.fromkeys((id_, origin or id_)))
+    return {
+        "blame": blame_object(found[id_]) if id_ in found else None,
+        "cause": {"id": origin, **blame_object(found[origin])} if origin in found else None,
+    }
+
+
+def _cause(loaded: BrowsedState, *, id_: str) -> str:
+    """Return the value because of which `id_` is stale; empty if it is not."""
+    found = explain_value(loaded.state, id_, loaded.stale_set) if id_ in loaded.stale_set else None
+    return found.origin if found is not None and found.origin_commit else ""
 
 
 def base_path(key: str = "") -> str:

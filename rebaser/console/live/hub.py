@@ -169,6 +169,7 @@ class Hub:
                     view.requests,
                     sum(1 for row in view.change_sets if row.debt),
                     view.dead_letters,
+                    view.oldest_request,
                 )
             )
         self._show(view, fleet, streams)

@@ -25,6 +25,7 @@ class FleetSample:
     requests: int
     due: int
     dead_letters: int
+    oldest_request: float = 0.0  # its age in seconds
 
 
 class Samples:
@@ -60,4 +61,5 @@ def merged(samples: Sequence[FleetSample]) -> FleetSample:
         max(sample.requests for sample in samples),
         max(sample.due for sample in samples),
         max(sample.dead_letters for sample in samples),
+        max(sample.oldest_request for sample in samples),
     )

@@ -19,6 +19,7 @@ import anyio
 from anyio import CapacityLimiter, to_thread
 
 from rebaser_client import RebaserClient
+from rebaser_client.load_progress import LOADING, LoadProgress
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.state.change_set import ChangeSetState
@@ -28,6 +29,7 @@ MAX_LOADS = 2
 ID_BYTES = 16  # bytes that each sorted id takes in addition to its state
 RELOAD_FACTOR = 4  # a change set is not loaded again for this many times the duration of the last load
 SORTED_AT_ONCE = 50_000  # ids; sorting more in one call would block the event loop
+MAX_FUNCTIONS = 50  # of a change set, those that derive the most values
 IDS_PER_TEXT = 200  # ids that are neighbours in the order of ids, and are searched as one text
 LAST_CHARACTER = "\U0010ffff"  # has no successor; no id contains it, because it is not printable
 LOOKUP_FACTOR = 10  # some of the ids are looked up one by one if all ids are at least this many times as many
@@ -62,16 +64,19 @@ class PickedIds(Sequence[str]):
 
 
 class BrowsedState:
-    """A state with its ids in order, those in error and those that are stale among them. `number` is another one for
-    each loaded state."""
+    """A state with its ids in order, those in error and those that are stale among them, and the functions that derive
+    the most values, each with their number. `number` is another one for each loaded state."""
 
     def __init__(self, state: ChangeSetState) -> None:
         self.number = next(_numbers)
         self.state = state
         self.stale_set = state.stale()
-        self.ids = _sorted(state.cells)
-        self.stale = _sorted(self.stale_set)
-        self.errors = _sorted(id_ for id_, _ in state.cells.faults() if id_ not in self.stale_set)
+        self.ids = sorted_ids(state.cells)
+        self.stale = sorted_ids(self.stale_set)
+        # `stale` has moved all values into the columns.
+        functions = state.cells.columns.functions().items()
+        self.functions = sorted(functions, key=lambda one: (-one[1], one[0]))[:MAX_FUNCTIONS]
+        self.errors = sorted_ids(id_ for id_, _ in state.cells.faults() if id_ not in self.stale_set)
         self._chunks: list[str] | None = None
         self.reading = CapacityLimiter(1)  # parts of a state are made on first use
 
@@ -129,6 +134,7 @@ class StateCache:
     def __init__(self) -> None:
         self._states: OrderedDict[ChangeSetKey, tuple[BrowsedState, float]] = OrderedDict()
         self._loads = CapacityLimiter(MAX_LOADS)
+        self._running: dict[ChangeSetKey, tuple[LoadProgress, float]] = {}  # since when (monotonic)
         self._locks: WeakValueDictionary[ChangeSetKey, anyio.Lock] = WeakValueDictionary()
 
     async def get(self, client: RebaserClient, key: ChangeSetKey) -> BrowsedState:
@@ -144,20 +150,37 @@ class StateCache:
             if found is None or (found.state.last != info.sequence and time.monotonic() >= until):
                 async with self._loads:
                     began = time.monotonic()
-                    state = await client.state(key.workspace, key.change_set)
-                    found = await to_thread.run_sync(BrowsedState, state)
+                    found = await self._load(client, key, began)
                     ended = time.monotonic()
                 self._states[key] = found, ended + RELOAD_FACTOR * (ended - began)
             self._states.move_to_end(key)
             self._make_room()
             return found
 
+    async def _load(self, client: RebaserClient, key: ChangeSetKey, began: float) -> BrowsedState:
+        progress = LoadProgress()
+        self._running[key] = progress, began
+        told = LOADING.set(progress)
+        try:
+            state = await client.state(key.workspace, key.change_set)
+            progress.begin("sort")
+            return await to_thread.run_sync(BrowsedState, state)
+        finally:
+            LOADING.reset(told)
+            del self._running[key]
+
+    def loading(self, key: ChangeSetKey) -> tuple[LoadProgress, float] | None:
+        """Return how far the loading of `key` is, and the seconds since it began; None if it is not loaded now."""
+        found = self._running.get(key)
+        return None if found is None else (found[0], time.monotonic() - found[1])
+
     def _make_room(self) -> None:
         while len(self._states) > 1 and sum(found.memory for found, _ in self._states.values()) > MAX_MEMORY:
             self._states.popitem(last=False)
 
 
-def _sorted(ids: Iterable[str]) -> list[str]:
+def sorted_ids(ids: Iterable[str]) -> list[str]:
+    """Return ids in order. Other threads get their turn meanwhile."""
     found = list(ids)
     if len(found) <= SORTED_AT_ONCE:
         return sorted(found)

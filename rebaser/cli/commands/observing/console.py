@@ -108,6 +108,16 @@ def console(
             allow_from_autoenv=False,
         ),
     ] = "",
+    trace_url: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="The address of a trace, to which commits and requests with a trace link, with {trace_id} for its id:"
+            " http://jaeger:16686/trace/{trace_id}.",
+            show_default=False,
+            allow_from_autoenv=False,
+        ),
+    ] = "",
     nats: Nats = DEFAULT_NATS,
     prefix: Prefix = "",
     log_level: Annotated[
@@ -140,6 +150,8 @@ def console(
         raise usage_error("--hide-values excludes --actions: who may define a formula can find out each value")
     if spark_ui_url and not spark_ui_url.startswith(("http://", "https://")):
         raise usage_error("--spark-ui-url has to begin with http:// or https://")
+    if trace_url and not (trace_url.startswith(("http://", "https://")) and "{trace_id}" in trace_url):
+        raise usage_error("--trace-url has to begin with http:// or https://, and to contain {trace_id}")
     for name in allow_host or ():
         if not is_host(name):
             raise usage_error(f"--allow-host: {name!r} is not NAME or NAME:PORT, such as console.example.com")
@@ -157,6 +169,7 @@ def console(
             access=access,
             hide_values=hide_values,
             spark_ui=spark_ui_url,
+            trace_url=trace_url,
         ) as url:
             terminal.write_line(f"console {url}")
             await sleep_forever()
@@ -208,6 +221,7 @@ async def open_console(
     access: "AccessRule | None" = None,
     hide_values: bool = False,
     spark_ui: str = "",
+    trace_url: str = "",
     playground: bool = False,
     fall_back: bool = False,
 ) -> AsyncGenerator[str, None]:
@@ -242,7 +256,7 @@ async def open_console(
     with closing(await _listen(address, host, fall_back)) as listener:
         port = listener.getsockname()[1]
         hosts = accepted_hosts(host, port, names or ())
-        options = ConsoleOptions(hosts, actions, access, hide_values, tools, spark_ui, insecure)
+        options = ConsoleOptions(hosts, actions, access, hide_values, tools, spark_ui, insecure, trace_url)
         async with server.console(connect, listener, options, __version__):
             yield f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 

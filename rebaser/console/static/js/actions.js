@@ -1,25 +1,8 @@
 // Actions: buttons and forms that change something, what became of them, and who acts.
 
 import { html, keyed } from "./html.js";
+import { remember, remembered } from "./kept.js";
 import { failedBox, icon } from "./parts.js";
-
-const AUTHOR = "rebaser-author";
-
-function author() {
-  try {
-    return localStorage.getItem(AUTHOR) ?? "";
-  } catch {
-    return "";
-  }
-}
-
-function keepAuthor(name) {
-  try {
-    localStorage.setItem(AUTHOR, name);
-  } catch {
-    // storage is off
-  }
-}
 
 // Do something, and remember in the page's state what became of it. `then` gets the answer, and returns what to tell.
 // If the viewer has left the page, its answer is not told on another one.
@@ -59,7 +42,7 @@ export function form({ label, fields, button, submit, disabled = false }) {
   const onSubmit = (event) => {
     event.preventDefault();
     const data = Object.fromEntries(new FormData(event.target));
-    if ("author" in data) keepAuthor(data.author);
+    if ("author" in data) remember("author", data.author);
     submit(data);
   };
   return html`<form class="form" aria-label=${label} @submit=${onSubmit}>
@@ -86,6 +69,6 @@ export const tick = (name, label, checked = false) => html`<label class="tick"><
 
 // Who acts, and why. The author is remembered in this browser.
 export const whoFields = (why) => [
-  field("author", "Author", { value: author(), most: 128 }),
+  field("author", "Author", { value: remembered("author"), most: 128 }),
   field("message", "Why", { hint: why, wide: true }),
 ];

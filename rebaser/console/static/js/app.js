@@ -3,6 +3,8 @@
 import { follow, get, act, logout } from "./data.js";
 import { keepFocus, step } from "./focus.js";
 import { html, keyed, render } from "./html.js";
+import { remember } from "./kept.js";
+import { loading, watchLoading } from "./loading.js";
 import { icon, troubleBox } from "./parts.js";
 
 const ROUTES = [
@@ -10,9 +12,11 @@ const ROUTES = [
   ["/change-sets", "change_sets"],
   ["/change-sets/:workspace/:changeSet", "values"],
   ["/change-sets/:workspace/:changeSet/value", "value"],
+  ["/change-sets/:workspace/:changeSet/neighbours", "neighbours"],
   ["/change-sets/:workspace/:changeSet/graph", "graph"],
   ["/change-sets/:workspace/:changeSet/commits", "commits"],
   ["/change-sets/:workspace/:changeSet/commit", "commit"],
+  ["/change-sets/:workspace/:changeSet/queue", "queue"],
   ["/change-sets/:workspace/:changeSet/explain", "explain"],
   ["/change-sets/:workspace/:changeSet/changes", "changes"],
   ["/change-sets/:workspace/:changeSet/conflicts", "conflicts"],
@@ -37,6 +41,7 @@ const KEYS = [
   ["g, then a letter", `go to: ${NAV.map(([, word, key]) => `${key} ${word.toLowerCase()}`).join(", ")}`],
   ["[ and ]", "previous and next page of a list"],
   ["↑ and ↓", "move in a table, from link to link"],
+  ["Enter, c, o", "in a graph: expand a value, move it to the middle, open its page"],
   ["t", "switch between light and dark"],
   ["?", "these keys"],
 ];
@@ -83,6 +88,9 @@ async function show(moved) {
   if (isNew || page.keeps === false) app.local = {};
   app.page = page;
   feed(page.sources(at));
+  const { workspace, changeSet } = at.path;
+  const waits = () => app.at === at && [...app.feeds.values()].some((one) => one.loading && one.data === null);
+  if (changeSet) watchLoading(`/change-sets/${workspace}/${changeSet}`, waits, draw);
   document.title = `${page.title(at)} · Rebaser`;
   if (moved && isNew) {
     window.scrollTo(0, 0);
@@ -179,7 +187,7 @@ const tools = {
   // What stands in place of something that is not there yet.
   pending(name) {
     const { trouble } = app.feeds.get(name);
-    return trouble ? troubleBox(trouble) : html`<p class="loading" role="status">Loading…</p>`;
+    return trouble ? troubleBox(trouble) : loading();
   },
   isGone: (name) => isGone(app.feeds.get(name)),
   get state() {
@@ -240,7 +248,7 @@ function content() {
   for (const name of app.page.needs ?? Object.keys(data)) {
     if (data[name] !== null) continue;
     const { trouble } = app.feeds.get(name);
-    return html`${title()}${trouble ? troubleBox(trouble) : html`<p class="loading" role="status">Loading…</p>`}`;
+    return html`${title()}${trouble ? troubleBox(trouble) : loading()}`;
   }
   const old = [...app.feeds.values()].filter((one) => one.trouble !== null && one.data !== null && !isGone(one));
   return html`${old.map((one) => troubleBox(one.trouble))}${app.page.view(app.at, data, tools)}`;
@@ -298,11 +306,7 @@ function switchTheme() {
   const { dataset } = document.documentElement;
   const dark = dataset.theme ? dataset.theme === "dark" : window.matchMedia("(prefers-color-scheme: dark)").matches;
   dataset.theme = dark ? "light" : "dark";
-  try {
-    localStorage.setItem("rebaser-theme", dataset.theme);
-  } catch {
-    // storage is off: the choice lasts until the page is left
-  }
+  remember("theme", dataset.theme);
 }
 
 let cameFrom = null;

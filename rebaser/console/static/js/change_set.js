@@ -22,6 +22,7 @@ const TABS = (head) => [
   ...(head.conflicts ? [["/conflicts", `Conflicts ${count(head.conflicts)}`]] : []),
   ["/commits", "Commits"],
   ["/updates", "Updates"],
+  ["/queue", head.pending ? `Queue ${count(head.pending)}` : "Queue"],
   ["/explain", "Why it waits"],
 ];
 

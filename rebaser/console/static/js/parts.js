@@ -3,6 +3,7 @@
 import { html, keyed, svg } from "./html.js";
 import { sparkline } from "./chart.js";
 import { address, clock, count } from "./format.js";
+import { remember, remembered } from "./kept.js";
 
 const PATHS = {
   check: "M3.5 8.5l3 3 6-7",
@@ -138,15 +139,36 @@ export function chips(at, name, choices, label, numbers = {}, usual = choices[0]
   </nav>`;
 }
 
+// A field that offers a few values. `choices`: [value, word].
+export const pick = (label, choices, now, then) => html`<label class="pick"><span>${label}</span>
+  <select class="field" @change=${(event) => then(event.target.value)}>${choices.map(([value, word]) => keyed(value, html`<option value=${value} .selected=${value === now}>${word}</option>`))}</select></label>`;
+
+const SIZES = ["25", "50", "100", "200", "500"];
+
+// The parameters of a list, with the number of rows of a page: that of the address, or the one that was chosen last.
+export function sized(query, most = 500) {
+  const kept = remembered("rows");
+  const size = query.limit || (SIZES.includes(kept) ? kept : "");
+  return { ...query, limit: size && Math.min(size, most) };
+}
+
+// Chooses the number of rows of a page.
+export const sizePick = (at, tools, limit, most = 500) =>
+  pick("Rows", [...new Set([...SIZES.filter((size) => size <= most), String(limit)])].map((size) => [size, size]), String(limit), (size) => {
+    remember("rows", size);
+    tools.go(address(at.pathname, at.query, { limit: size, offset: "", after: "", before: "" }));
+  });
+
 // The pages of a list that is read by offset.
-export function pager(at, { offset, limit, matching }, name = "offset") {
-  if (matching <= limit && offset === 0) return null;
+export function pager(at, { offset, limit, matching }, tools, name = "offset") {
+  if (matching <= SIZES[0] && offset === 0) return null;
   const last = Math.min(offset + limit, matching);
   const link = (to, rel, word, usable) =>
     usable
       ? html`<a class="button" rel=${rel} href=${address(at.pathname, at.query, { [name]: to })}>${word}</a>`
       : html`<span class="button off" aria-hidden="true">${word}</span>`;
   return html`<nav class="pager" aria-label="Pages">
+    ${name === "offset" ? sizePick(at, tools, limit) : null}
     ${link(Math.max(offset - limit, 0), "prev", "Previous", offset > 0)}
     <span>${matching ? `${count(Math.min(offset + 1, matching))} to ${count(last)} of ${count(matching)}` : "none"}</span>
     ${link(offset + limit, "next", "Next", last < matching)}
@@ -160,6 +182,9 @@ export const notice = (tone, picture, title, text, role = null) => html`<div cla
 export function troubleBox(trouble) {
   return notice("bad", "alert", TITLES[trouble.code] ?? "This cannot be shown", trouble.message, "alert");
 }
+
+// A link to the trace of a message, if it has one. `url` has a place for its id.
+export const traceLink = (url, trace) => (url && trace ? html`<a href=${url.replaceAll("{trace_id}", trace)}>trace</a>` : null);
 
 const TITLES = {
   not_connected: "NATS cannot be reached",

@@ -2,7 +2,7 @@
 
 import { html } from "../html.js";
 import { address, ago, clock, count, plural } from "../format.js";
-import { chips, marks, name, oldNotice, pager, search, table } from "../parts.js";
+import { chips, marks, name, oldNotice, pager, search, sized, table } from "../parts.js";
 
 const FILTERS = [
   ["open", "Open"],
@@ -26,7 +26,7 @@ const COLUMNS = (data) => [
 
 export const page = {
   title: () => "Branches",
-  sources: (at) => ({ list: { path: address("/branches", at.query), live: true } }),
+  sources: (at) => ({ list: { path: address("/branches", sized(at.query)), live: true } }),
   status: (data) => `${plural(data.matching, "branch", "branches")} found`,
   view(at, { list: data }, tools) {
     const now = at.query.sort ?? "recent";
@@ -42,6 +42,6 @@ export const page = {
         ${chips(at, "state", FILTERS, "Filter", data.counts)}
       </div>
       ${table({ label: "Branches", columns: COLUMNS(data), rows: data.rows, key: name, sort, empty: at.query.q ? "No branch has such a name." : "No branch is in this state. Create one: rebaser branch WS NAME" })}
-      ${pager(at, data)}`;
+      ${pager(at, data, tools)}`;
   },
 };

@@ -3,7 +3,7 @@
 import { file } from "../data.js";
 import { html } from "../html.js";
 import { address, ago, age, clock, count, plural, rate } from "../format.js";
-import { badge, changeSetLink, chips, marks, name, oldNotice, pager, search, table } from "../parts.js";
+import { badge, changeSetLink, chips, marks, name, oldNotice, pager, search, sized, table } from "../parts.js";
 import { updateText } from "./overview.js";
 
 const FILTERS = [
@@ -35,7 +35,7 @@ const COLUMNS = (data) => [
 
 export const page = {
   title: () => "Change sets",
-  sources: (at) => ({ list: { path: address("/change-sets", at.query), live: true } }),
+  sources: (at) => ({ list: { path: address("/change-sets", sized(at.query)), live: true } }),
   status: (data) => `${plural(data.matching, "change set")} found`,
   view(at, { list: data }, tools) {
     const now = at.query.sort ?? "name";
@@ -52,6 +52,6 @@ export const page = {
         ${chips(at, "state", FILTERS, "Filter", data.counts)}
       </div>
       ${table({ label: "Change sets", columns: COLUMNS(data), rows: data.rows, key: name, sort, empty: at.query.q ? "No change set has such a name." : "No change set is in this state." })}
-      ${pager(at, data)}`;
+      ${pager(at, data, tools)}`;
   },
 };

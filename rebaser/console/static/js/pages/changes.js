@@ -4,7 +4,7 @@ import { form, outcome, run, tick, whoFields } from "../actions.js";
 import { base, changeSetHead, commitAddress, fullName, headSource, idLink, valueCell } from "../change_set.js";
 import { address, command, count, plural } from "../format.js";
 import { html } from "../html.js";
-import { badge, icon, notice, pager, table } from "../parts.js";
+import { badge, icon, notice, pager, sized, table } from "../parts.js";
 
 const side = (text) => (text === null ? html`<span class="dim">does not exist</span>` : html`<span class="mono clip">${text}</span>`);
 
@@ -82,13 +82,13 @@ function derived(at, changes) {
   }
   return html`<section><div class="section-head"><h2>${plural(changes.derivedCount, "derived value")} with another result</h2><a href=${address(at.pathname, at.query, { derived: "", derivedOffset: "" })}>hide</a></div>
     ${table({ label: "Derived values with another result", columns: DERIVED(at), rows: changes.derived, key: (row) => row.id, empty: "Nothing else changes." })}
-    ${pager(at, { offset: changes.derivedOffset, limit: changes.derivedLimit, matching: changes.derivedCount }, "derivedOffset")}</section>`;
+    ${pager(at, { offset: changes.derivedOffset, limit: changes.derivedLimit, matching: changes.derivedCount }, null, "derivedOffset")}</section>`;
 }
 
 export const page = {
   title: (at) => `Changes of ${fullName(at)}`,
   needs: ["head"],
-  sources: (at) => ({ head: headSource(at), changes: { path: address(base(at, "/changes"), at.query) } }),
+  sources: (at) => ({ head: headSource(at), changes: { path: address(base(at, "/changes"), sized(at.query)) } }),
   outdated: ({ head, changes }) => (head && changes && (head.lastCommit > changes.position || (head.behind && !changes.branch.behind)) ? ["changes"] : []),
   view(at, { head, changes }, tools) {
     return html`${changeSetHead(at, head, "/changes")}
@@ -101,7 +101,7 @@ function body(at, head, changes, tools) {
   return html`${outcome(tools, "apply")}${applyBox(at, head, changes, tools)}
     <section><div class="section-head"><h2>${plural(changes.matching, "change")} since ${changes.branch.target}@${changes.branch.base}</h2><span class="dim">as of commit ${count(changes.position)}</span></div>
       ${table({ label: "Changes", columns: COLUMNS(at, changes.branch), rows: changes.rows, key: (row) => row.id, empty: "The branch has no changes." })}
-      ${pager(at, changes)}
+      ${pager(at, changes, tools)}
     </section>
     ${changes.matching ? derived(at, changes) : null}`;
 }

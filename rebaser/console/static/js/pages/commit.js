@@ -3,8 +3,8 @@
 import { choice, field, form, onBranch, outcome, run, whoFields } from "../actions.js";
 import { html } from "../html.js";
 import { base, changeSetHead, commitAddress, definitionCell, fullName, headSource, idLink, kindText, requestLine, shown, valueCell } from "../change_set.js";
-import { address, ago, plural } from "../format.js";
-import { badge, table } from "../parts.js";
+import { address, ago, bytes, plural } from "../format.js";
+import { badge, table, traceLink } from "../parts.js";
 import { what } from "./commits.js";
 
 const CHANGES = (at) => [
@@ -76,6 +76,7 @@ export const page = {
             <div class="object-title"><h2>Commit ${commit.position}</h2>${kindText(commit)}</div>
             <p class="facts"><span title=${commit.time}>${ago(commit.time, head.at)}</span><span>by server <span class="mono">${commit.owner}</span></span>
               ${commit.covers === null ? null : html`<span>derived values cover commit ${commit.covers}</span>`}
+              <span>${bytes(commit.bytes)}</span>${traceLink(commit.traceUrl, commit.trace)}
               ${commit.checkpoint ? html`<span>checkpoint ${commit.checkpoint}</span>` : null}</p>
             ${commit.from || commit.reverts ? what(at, { ...commit, requests: [], requestCount: 0 }) : null}
             <p class="facts">

@@ -1,9 +1,9 @@
 // The commits of a change set, the newest first.
 
 import { html } from "../html.js";
-import { base, changeSetHead, commitColumns, fullName, headSource, kindText, requestLine } from "../change_set.js";
+import { base, changeSetHead, commitAddress, commitColumns, fullName, headSource, kindText, requestLine } from "../change_set.js";
 import { address, bytes, count, plural } from "../format.js";
-import { table } from "../parts.js";
+import { sizePick, sized, table, traceLink } from "../parts.js";
 
 export function what(at, row) {
   const parts = [];
@@ -17,12 +17,18 @@ export function what(at, row) {
   return html`<span class="stack">${parts}</span>`;
 }
 
-const COLUMNS = (at, now) => [
+// The commit up to which derived values are up to date, where that is not the commit itself.
+const covers = (at, row) => (!row.covers || row.covers === row.position ? "" : html`<a href=${commitAddress(at, row.covers)}>${row.covers}</a>`);
+
+const COLUMNS = (at, now, traceUrl) => [
   ...commitColumns(at, now),
   { title: "What", cell: kindText },
   { title: "Who and why", kind: "wide most", cell: (row) => what(at, row) },
+  { title: "Up to date as of", right: true, level: 3, cell: (row) => covers(at, row) },
+  { title: "Size", right: true, level: 3, cell: (row) => bytes(row.bytes) },
   { title: "Values", right: true, level: 2, cell: (row) => (row.changes === null ? "many" : row.changes ? count(row.changes) : "") },
   { title: "Server", level: 3, cell: (row) => html`<span class="mono dim">${row.owner}</span>` },
+  ...(traceUrl ? [{ title: "Trace", level: 2, cell: (row) => traceLink(traceUrl, row.trace) }] : []),
 ];
 
 function size(history) {
@@ -36,7 +42,7 @@ export const page = {
   needs: ["head"],
   sources: (at) => ({
     head: headSource(at),
-    commits: { path: address(base(at, "/commits"), { before: at.query.before }) },
+    commits: { path: address(base(at, "/commits"), sized({ before: at.query.before, limit: at.query.limit }, 200)) },
     size: { path: base(at, "/history-size") },
   }),
   outdated: ({ head, commits }, at) => (!at.query.before && head && commits?.rows.length && head.lastCommit > commits.rows[0].position ? ["commits"] : []),
@@ -44,10 +50,11 @@ export const page = {
     return html`${changeSetHead(at, head, "/commits")}${size(history)}
       ${commits === null
         ? tools.pending("commits")
-        : html`<section>${table({ label: "Commits", columns: COLUMNS(at, head.at), rows: commits.rows, key: (row) => row.position, empty: "There is no commit yet." })}
+        : html`<section>${table({ label: "Commits", columns: COLUMNS(at, head.at, commits.traceUrl), rows: commits.rows, key: (row) => row.position, empty: "There is no commit yet." })}
           <nav class="pager" aria-label="Pages">
-            ${at.query.before ? html`<a class="button" rel="prev" href=${base(at, "/commits")}>Newest</a>` : null}
-            ${commits.next ? html`<a class="button" rel="next" href=${address(base(at, "/commits"), { before: commits.next })}>Older</a>` : null}
+            ${commits.next || at.query.before ? sizePick(at, tools, sized(at.query, 200).limit || 50, 200) : null}
+            ${at.query.before ? html`<a class="button" rel="prev" href=${address(at.pathname, at.query, { before: "" })}>Newest</a>` : null}
+            ${commits.next ? html`<a class="button" rel="next" href=${address(at.pathname, at.query, { before: commits.next })}>Older</a>` : null}
           </nav></section>`}`;
   },
 };

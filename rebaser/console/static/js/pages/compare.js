@@ -4,7 +4,7 @@ import { field, form } from "../actions.js";
 import { definitionCell, idText, valueCell } from "../change_set.js";
 import { address, count, plural } from "../format.js";
 import { html, keyed } from "../html.js";
-import { badge, chips, pager, search, table } from "../parts.js";
+import { badge, chips, pager, search, sized, table } from "../parts.js";
 
 const chosen = ({ workspace, a, b }) => Boolean(workspace && a && b);
 const link = (at, name, tab = "") => `/change-sets/${encodeURIComponent(at.query.workspace)}/${encodeURIComponent(name)}${tab}`;
@@ -44,13 +44,13 @@ function found(at, data, tools) {
       ${chips(at, "kind", filters, "Filter", data.counts)}
     </div>
     <section>${table({ label: "Values that differ", columns: COLUMNS(at), rows: data.rows, key: (row) => row.id, empty: data.counts.all ? "No value matches." : "All values are the same." })}
-      ${pager(at, data)}</section>`;
+      ${pager(at, data, tools)}</section>`;
 }
 
 export const page = {
   title: (at) => (chosen(at.query) ? `${at.query.a} and ${at.query.b}` : "Compare"),
   needs: [],
-  sources: (at) => (chosen(at.query) ? { compared: { path: address("/compare", at.query) } } : {}),
+  sources: (at) => (chosen(at.query) ? { compared: { path: address("/compare", sized(at.query)) } } : {}),
   status: (data) => `${count(data.matching)} values differ`,
   view: (at, { compared }, tools) => html`<div class="page-head"><h1 tabindex="-1">Compare</h1><span class="dim">two change sets of a workspace, value by value</span></div>
     ${choose(at, tools)}

@@ -3,7 +3,7 @@
 import { outcome, run } from "../actions.js";
 import { address, ago, count, plural } from "../format.js";
 import { html } from "../html.js";
-import { badge, table } from "../parts.js";
+import { badge, chips, sizePick, sized, table } from "../parts.js";
 
 const chosen = (tools) => tools.state.chosen ?? new Set();
 
@@ -51,22 +51,38 @@ export function actButtons(tools, sequences, then) {
   </div>`;
 }
 
+// The number of dead letters by code, which also filter.
+function codeChips(at, { codes, complete, counted }) {
+  if (codes.length < 2 && !at.query.code) return null;
+  const numbers = Object.fromEntries(codes.map((one) => [one.code, one.count]));
+  const known = codes.map((one) => [one.code, one.code]);
+  if (at.query.code && !(at.query.code in numbers)) known.push([at.query.code, at.query.code]);
+  return html`<div class="filters">${chips(at, "code", [["", "All codes"], ...known], "Code", { "": counted, ...numbers })}
+    ${complete ? null : html`<span class="dim">of the oldest ${count(counted)}</span>`}</div>`;
+}
+
 export const page = {
   title: () => "Dead letters",
   needs: ["letters"],
-  sources: (at) => ({ overview: { path: "/overview", live: true }, letters: { path: address("/dead-letters", at.query) } }),
-  outdated: ({ overview, letters }) => (overview && letters && overview.deadLetters !== letters.total ? ["letters"] : []),
+  sources: (at) => ({
+    overview: { path: "/overview", live: true },
+    letters: { path: address("/dead-letters", sized(at.query, 200)) },
+    codes: { path: address("/dead-letters/codes", { workspace: at.query.workspace, changeSet: at.query.changeSet }) },
+  }),
+  outdated: ({ overview, letters }) => (overview && letters && overview.deadLetters !== letters.total ? ["letters", "codes"] : []),
   status: (data) => plural(data.deadLetters, "dead letter"),
-  view(at, { letters: data }, tools) {
+  view(at, { letters: data, codes }, tools) {
     const here = new Set(data.rows.map((row) => row.sequence));
     const sequences = [...chosen(tools)].filter((sequence) => here.has(sequence));
     const some = ["workspace", "changeSet", "code"].map((name) => at.query[name]).filter(Boolean).join(" ");
     return html`<div class="page-head"><h1 tabindex="-1">Dead letters</h1><span class="dim">requests that could not be processed, ${count(data.total)} in all</span>
         ${some ? html`<span>only <strong>${some}</strong> <a href="/dead-letters">show all</a></span>` : null}</div>
+      ${codes ? codeChips(at, codes) : null}
       ${outcome(tools, "letters")}${actButtons(tools, sequences, () => tools.reload("letters"))}
       ${table({ label: "Dead letters", columns: COLUMNS(at, data, tools), rows: data.rows, key: (row) => row.sequence, empty: `There are no ${some ? "such " : ""}dead letters.` })}
       ${data.complete ? null : html`<p class="dim">The search took too long; there may be more.</p>`}
       <nav class="pager" aria-label="Pages">
+        ${data.next || at.query.after ? sizePick(at, tools, sized(at.query, 200).limit || 50, 200) : null}
         ${at.query.after ? html`<a class="button" rel="prev" href=${address("/dead-letters", at.query, { after: "" })}>First page</a>` : null}
         ${data.next ? html`<a class="button" rel="next" href=${address("/dead-letters", at.query, { after: data.next })}>Next</a>` : null}
       </nav>`;

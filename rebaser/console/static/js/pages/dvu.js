@@ -2,7 +2,7 @@
 
 import { html } from "../html.js";
 import { address, ago, age, clock, count, plural } from "../format.js";
-import { badge, chips, name, notice, oldNotice, pager, search, table } from "../parts.js";
+import { badge, chips, name, notice, oldNotice, pager, search, sized, table } from "../parts.js";
 import { updateText } from "./overview.js";
 
 const FILTERS = [["all", "All"], ["running", "Running"], ["due", "Due"]];
@@ -48,7 +48,7 @@ const engines = (data) => {
 export const page = {
   title: () => "Updates",
   needs: ["list"],
-  sources: (at) => ({ list: { path: address("/dvu", at.query), live: true }, reasons: { path: address("/dvu/reasons", at.query) } }),
+  sources: (at) => ({ list: { path: address("/dvu", sized(at.query)), live: true }, reasons: { path: address("/dvu/reasons", sized(at.query)) } }),
   // What is due changes all the time; its reasons are looked up again after a while.
   outdated: ({ list, reasons }) => (list && reasons && list.counts.due && list.at - reasons.at > 8 ? ["reasons"] : []),
   status: (data) => `${plural(data.counts.running, "update")} running, ${count(data.counts.due)} due`,
@@ -61,5 +61,5 @@ export const page = {
       ${chips(at, "state", FILTERS, "Filter", data.counts)}
     </div>
     ${table({ label: "Updates", columns: COLUMNS(data, reasons), rows: data.rows, key: name, empty: "No update runs, and none is due. Short ones end before they are seen here." })}
-    ${pager(at, data)}`,
+    ${pager(at, data, tools)}`,
 };

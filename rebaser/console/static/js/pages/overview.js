@@ -31,10 +31,16 @@ function tiles(at, data) {
       tile({
         label: "Requests that wait",
         value: count(data.requests),
-        note: data.requests ? `oldest ${age(data.oldestRequest)}` : "",
         values: series.requests,
         series,
         href: "/change-sets?state=waiting&sort=queue",
+      }),
+      tile({
+        label: "The oldest waits for",
+        value: data.requests ? age(data.oldestRequest) : "–",
+        values: series.oldestRequest,
+        series,
+        href: "/change-sets?state=waiting&sort=urgency",
       }),
       tile({ label: "Updates due", value: count(data.due), values: series.due, series, href: "/dvu" }),
       tile({ label: "Dead letters", value: count(data.deadLetters), values: series.deadLetters, series, href: "/dead-letters", tone: data.deadLetters ? "bad" : "" }),
@@ -75,9 +81,16 @@ const SERVERS = [
     cell: (row) => html`<span class="progress"><progress max=${Math.max(row.slots, 1)} .value=${row.owned} aria-label="slots taken"></progress>${count(row.owned)} of ${count(row.slots)}</span>`,
   },
   { title: "Spark", level: 2, cell: (row) => row.dvu },
+  { title: "Durability", level: 3, cell: (row) => row.durability ?? html`<span class="dim">not set</span>` },
   { title: "Version", level: 3, cell: (row) => row.version },
   { title: "Trouble", level: 2, kind: "wide", cell: (row) => row.trouble },
 ];
+
+const DURABILITY = {
+  memory: "a restart of NATS loses the stream",
+  fast: "a crash of a machine may lose the last seconds, unless NATS syncs every write",
+  safe: "it survives the loss of a machine",
+};
 
 const STREAMS = [
   { title: "Stream", cell: (row) => html`<span class="mono">${row.name}</span>` },
@@ -91,6 +104,11 @@ const STREAMS = [
   },
   { title: "Messages", right: true, cell: (row) => count(row.messages) },
   { title: "Size", right: true, level: 2, cell: (row) => bytes(row.bytes) },
+  {
+    title: "Durability",
+    level: 2,
+    cell: (row) => html`<span title=${DURABILITY[row.durability]}>${row.durability === "fast" ? "at least fast" : row.durability}</span>`,
+  },
   {
     title: "Copies",
     level: 2,

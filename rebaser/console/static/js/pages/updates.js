@@ -1,5 +1,6 @@
 // The updates of derived values of one change set: what the present one does, and the newest in the log.
 
+import { field, form, outcome, run, whoFields } from "../actions.js";
 import { html, keyed, svg } from "../html.js";
 import { base, changeSetHead, commitAddress, commitColumns, fullName, headSource } from "../change_set.js";
 import { count, duration, plural } from "../format.js";
@@ -43,14 +44,38 @@ function present(head, now) {
     ${tries ? html`<p>${tries}</p>` : null}<p>${now.advice}</p>${now.server ? html`<p class="dim">on <span class="mono">${now.server}</span></p>` : null}</div></div>`;
 }
 
-function body(at, head, updates) {
+// Computing derived values again, after a question.
+function recompute(at, head, tools) {
+  if (!head.actions || head.status !== "open") return null;
+  const { asked } = tools.state;
+  const what = (name) => (name ? html`all values of the function <span class="mono">${name}</span>` : html`all derived values`);
+  const send = () => {
+    tools.set({ asked: null });
+    run(tools, "recompute", `${base(at)}/recompute`, asked, (answer) => html`Asked for in commit <a href=${commitAddress(at, answer.commit)}>${answer.commit}</a>. The values are stale until they are computed again.`);
+  };
+  return html`${outcome(tools, "recompute")}<details class="panel"><summary>Recompute derived values</summary>
+    <p class="dim">For instance after the code of a function has changed: values that are up to date are otherwise not computed again.</p>
+    ${asked
+      ? html`<div class="notice warn" role="alertdialog" aria-label="Recompute">${icon("alert")}<div><p>Compute ${what(asked.function)} of ${at.path.changeSet} again?</p>
+          <p class="buttons"><button type="button" class="button main" @click=${send}>Recompute</button><button type="button" class="button" @click=${() => tools.set({ asked: null })}>Cancel</button></p></div></div>`
+      : form({
+          label: "Recompute",
+          fields: [field("function", "Only values of the function", { hint: "empty: all derived values", most: 200 }), ...whoFields("why they are computed again")],
+          button: "Recompute…",
+          submit: (data) => tools.set({ asked: data, done: null, failed: null }),
+          disabled: tools.state.busy,
+        })}</details>`;
+}
+
+function body(at, head, updates, tools) {
   const longest = Math.max(0, ...updates.rows.map(whole));
   return html`${present(head, updates.now)}
     <section><h2>The newest updates</h2>
       ${table({ label: "Updates", columns: COLUMNS(at, head.at, longest), rows: updates.rows, key: (row) => row.position, empty: "No update is in the log." })}
       <p class="dim">“Stale for” is the time from the oldest edit that an update took into account to its results.
         ${longest ? "The bars show planning, Spark (with the wait for it), reading and storing the results. A server knows them until it ends." : ""}
-        ${updates.complete ? "" : `The newest ${count(updates.scanned)} commits were searched.`}</p></section>`;
+        ${updates.complete ? "" : `The newest ${count(updates.scanned)} commits were searched.`}</p></section>
+    ${recompute(at, head, tools)}`;
 }
 
 export const page = {
@@ -58,5 +83,5 @@ export const page = {
   needs: ["head"],
   sources: (at) => ({ head: headSource(at), updates: { path: base(at, "/updates") } }),
   outdated: ({ head, updates }) => (head && updates && (head.debt || head.lastCommit > updates.position) ? ["updates"] : []),
-  view: (at, { head, updates }, tools) => html`${changeSetHead(at, head, "/updates")}${updates === null ? tools.pending("updates") : body(at, head, updates)}`,
+  view: (at, { head, updates }, tools) => html`${changeSetHead(at, head, "/updates")}${updates === null ? tools.pending("updates") : body(at, head, updates, tools)}`,
 };

@@ -3,12 +3,13 @@
 import { area, field, form, onBranch, outcome, run, whoFields } from "../actions.js";
 import { html, keyed } from "../html.js";
 import {
-  base, changeSetHead, commitAddress, commitColumns, crumbs, definitionCell, fullName, headSource, idLink, idText, kindText, requestLine, shown, valueCell,
+  base, changeSetHead, commitAddress, commitColumns, crumbs, definitionCell, fullName, headSource, idLink, idText, kindText, requestLine, valueCell,
 } from "../change_set.js";
 import { address, ago, count, plural } from "../format.js";
 import { badge, icon, table, withCode } from "../parts.js";
+import { updateText } from "./overview.js";
 
-const INPUTS = (at) => [
+export const INPUTS = (at) => [
   { title: "Input", cell: (row) => row.name },
   {
     title: "Id",
@@ -21,14 +22,14 @@ const INPUTS = (at) => [
   { title: "Value", kind: "grow", cell: (row) => (row.matches === null ? valueCell(row) : "") },
 ];
 
-const DEPENDENTS = (at) => [
+export const DEPENDENTS = (at) => [
   { title: "Id", cell: (row) => idLink(at, row.id) },
   { title: "State", cell: (row) => badge(row.state) },
   { title: "Value", kind: "grow", cell: valueCell },
   { title: "Definition", level: 2, kind: "grow", cell: (row) => definitionCell(row.definition) },
 ];
 
-function why(at, value) {
+function why(at, head, value, blame) {
   const tone = { error: "bad", stale: "warn", ok: "good" }[value.state] ?? "";
   return html`<div class="notice ${tone}">
     ${icon({ error: "cross", stale: "clock", ok: "check" }[value.state] ?? "dash")}
@@ -36,6 +37,7 @@ function why(at, value) {
       <strong>${value.error ? `In error: ${value.error.code}` : { ok: "Up to date", stale: "Not up to date", unset: "Without a value" }[value.state]}</strong>
       <p>${value.why}</p>
       ${value.advice ? html`<p class="dim">What to do: ${advice(at, value)}</p>` : null}
+      ${value.state === "stale" ? cause(at, head, blame?.cause) : null}
       ${value.path.length > 1 ? path(at, value.path) : null}
     </div>
   </div>`;
@@ -47,6 +49,12 @@ function advice(at, value) {
   const [before, after] = value.advice.split("`rebaser explain WS CS`");
   if (after !== undefined) return html`${before}<a href=${base(at, "/explain")}>Why it waits</a>${after}`;
   return html`${withCode(value.advice)}${missing.map((row) => html`<span> · ${idLink(at, row.id)}</span>`)}`;
+}
+
+// Which request made the value stale, and how far the update is.
+function cause(at, head, found) {
+  return html`${found ? html`<p class="facts"><span>since commit <a href=${commitAddress(at, found.position)}>${found.position}</a>${found.time ? html`, ${ago(found.time, head.at)}` : null}</span>${found.request ? requestLine(found.request) : null}</p>` : null}
+    ${head.update ? html`<p>An update runs: ${updateText(head)}</p>` : null}`;
 }
 
 // The way from the value to where its trouble began.
@@ -101,6 +109,39 @@ const HISTORY = (at, now) => [
   { title: "Who", kind: "wide", cell: (row) => row.requests.map(requestLine) },
   { title: "Definition from then on", kind: "grow", cell: (row) => (row.after === null ? badge("deleted", "removed") : definitionCell(row.after.text)) },
 ];
+
+// The head of a list of which the first ones are shown; it leads to all of them.
+const listHead = (at, value, word, side, part, whole) => html`<div class="section-head"><h3>${word} <span class="dim">${count(whole)}</span></h3>
+  ${part < whole ? html`<span class="dim">the first ${count(part)}</span><a href=${address(base(at, "/neighbours"), { id: value.id, side })}>All ${count(whole)}</a>` : null}</div>`;
+
+const HOW = {
+  other: (row) => html`<span class="mono clip">${row.text}</span>`,
+  removed: () => badge("deleted", "does not exist"),
+  older: () => html`<span class="dim">an older definition: it has not been brought up to date</span>`,
+  unknown: (row) => html`<span class="fault">${row.problem}</span>`,
+};
+
+const RELATIONS = { target: "the target", branch: "a branch of this one", sibling: "a branch of the same target" };
+
+const OTHERS = (at, id, now) => [
+  { title: "Change set", cell: (row) => html`<a class="row-link" href=${address(`/change-sets/${at.path.workspace}/${row.changeSetId}/value`, { id })}>${row.changeSetId}</a>` },
+  { title: "Which is", level: 2, cell: (row) => html`<span class="dim">${RELATIONS[row.relation]}</span>` },
+  { title: "Definition there", kind: "grow", cell: (row) => HOW[row.how](row) },
+  { title: "Last commit", right: true, level: 2, cell: (row) => ago(row.lastCommitTime, now) },
+];
+
+// Which related change sets have another definition.
+function others(at, head, elsewhere) {
+  const { rows, offset, looked, matching, next } = elsewhere;
+  if (!matching) return null;
+  return html`<section><h3>In other change sets</h3>
+    ${table({ label: "Change sets with another definition", columns: OTHERS(at, at.query.id, head.at), rows, key: (row) => row.changeSetId, empty: next || offset ? "None of these has another definition." : "The open branches and the target have no other definition." })}
+    ${next || offset
+      ? html`<nav class="pager" aria-label="Pages of change sets"><span>${count(offset + 1)} to ${count(offset + looked)} of ${plural(matching, "related change set")}</span>
+          ${offset ? html`<a class="button" href=${address(at.pathname, at.query, { branches: "" })}>First</a>` : null}
+          ${next ? html`<a class="button" href=${address(at.pathname, at.query, { branches: next })}>Go on</a>` : null}</nav>`
+      : null}</section>`;
+}
 
 // What the form begins with: the value, or the definition without its id.
 function startOf(value) {
@@ -167,11 +208,16 @@ export const page = {
       head: headSource(at),
       value: { path: address(base(at, "/value"), query) },
       blame: { path: address(base(at, "/blame"), query) },
-      history: { path: address(base(at, "/history"), query) },
+      elsewhere: { path: address(base(at, "/elsewhere"), { ...query, offset: at.query.branches }) },
+      history: { path: address(base(at, "/history"), { ...query, before: at.query.before }) },
     };
   },
-  outdated: ({ head, value }) => (head && value && head.lastCommit > value.position ? ["value", "blame", "history"] : []),
-  view(at, { head, value, blame, history }, tools) {
+  outdated: ({ head, value, elsewhere }) => [
+    ...(head && value && head.lastCommit > value.position ? ["value", "blame", "history", "elsewhere"] : []),
+    // Branches change, too.
+    ...(head && elsewhere && head.at - elsewhere.at > 15 ? ["elsewhere"] : []),
+  ],
+  view(at, { head, value, blame, elsewhere, history }, tools) {
     const id = at.query.id ?? "";
     return html`${changeSetHead(at, head, "")}
       <section>
@@ -179,29 +225,32 @@ export const page = {
         <div class="object-title"><h2 class="mono">${id.slice(id.lastIndexOf("/") + 1) || id}</h2>${value ? badge(value.state) : null}<a href=${address(base(at, "/graph"), { id })}>Graph</a></div>
       </section>
       ${value === null
-        ? html`${tools.pending("value")}${tools.isGone("value") ? editor(at, head, { id, isNew: true, position: head.lastCommit }, tools) : null}`
-        : body(at, head, value, blame, history, tools)}`;
+        ? html`${tools.pending("value")}${tools.isGone("value") ? editor(at, head, { id, isNew: true, position: head.lastCommit }, tools) : null}${tools.isGone("value") && elsewhere ? others(at, head, elsewhere) : null}`
+        : body(at, head, value, { blame, elsewhere, history }, tools)}`;
   },
 };
 
-function body(at, head, value, blame, history, tools) {
+function body(at, head, value, { blame, elsewhere, history }, tools) {
   const derived = value.definition?.op === "derive";
-  return html`${why(at, value)}${editor(at, head, value, tools)}
+  return html`${why(at, head, value, blame)}${editor(at, head, value, tools)}
     <div class="columns">
       <section><h3>Value</h3>${content(value)}</section>
       <section><h3>Definition</h3>${definition(value)}<h3>Defined by</h3>${blame === null ? tools.pending("blame") : origin(at, blame, head.at)}</section>
     </div>
     ${derived
-      ? html`<section><h3>Inputs <span class="dim">${count(value.inputCount)}</span></h3>
-          ${table({ label: "Inputs", columns: INPUTS(at), rows: value.inputs.map((row, index) => ({ ...row, index })), key: (row) => row.index, empty: "It has no inputs." })}
-          ${shown(value.inputs.length, value.inputCount, "inputs")}</section>`
+      ? html`<section>${listHead(at, value, "Inputs", "inputs", value.inputs.length, value.inputCount)}
+          ${table({ label: "Inputs", columns: INPUTS(at), rows: value.inputs.map((row, index) => ({ ...row, index })), key: (row) => row.index, empty: "It has no inputs." })}</section>`
       : null}
-    <section><h3>Used by <span class="dim">${count(value.dependentCount)}</span></h3>
-      ${table({ label: "Values that use it", columns: DEPENDENTS(at), rows: value.dependents, key: (row) => row.id, empty: "No value uses it." })}
-      ${shown(value.dependents.length, value.dependentCount, "values")}</section>
+    <section>${listHead(at, value, "Used by", "dependents", value.dependents.length, value.dependentCount)}
+      ${table({ label: "Values that use it", columns: DEPENDENTS(at), rows: value.dependents, key: (row) => row.id, empty: "No value uses it." })}</section>
+    ${elsewhere === null ? html`<section><h3>In other change sets</h3>${tools.pending("elsewhere")}</section>` : others(at, head, elsewhere)}
     <section><h3>History</h3>
       ${history === null
         ? tools.pending("history")
-        : html`${table({ label: "Commits that defined it", columns: HISTORY(at, head.at), rows: history.rows, key: (row) => row.position, empty: "No commit in the log defines it." })}
-          ${history.complete ? null : html`<p class="dim">Older commits were not searched.</p>`}`}</section>`;
+        : html`${table({ label: "Commits that defined it", columns: HISTORY(at, head.at), rows: history.rows, key: (row) => row.position, empty: history.complete ? "No commit in the log defines it." : "None of the commits that were searched defines it." })}
+          <nav class="pager" aria-label="Pages of the history">
+            ${history.complete ? null : html`<span>${plural(history.scanned, "commit")} searched</span>`}
+            ${at.query.before ? html`<a class="button" rel="prev" href=${address(at.pathname, at.query, { before: "" })}>Newest</a>` : null}
+            ${history.next ? html`<a class="button" rel="next" href=${address(at.pathname, at.query, { before: history.next })}>Go on</a>` : null}
+          </nav>`}</section>`;
 }

@@ -5,16 +5,19 @@ import { base, changeSetHead, crumbs, definitionCell, fullName, headSource, idLi
 import { file } from "../data.js";
 import { address, count, plural } from "../format.js";
 import { manage } from "../manage.js";
-import { badge, chips, icon, search, table } from "../parts.js";
+import { badge, chips, icon, pick, search, sizePick, sized, table } from "../parts.js";
 
-const FILTERS = [
-  ["all", "All"],
-  ["error", "In error"],
-  ["stale", "Stale"],
-  ["derived", "Derived"],
-  ["set", "Set"],
-  ["unset", "Unset"],
-];
+const FILTERS = [["all", "All"], ["error", "In error"], ["stale", "Stale"]];
+const KINDS = [["any", "Any kind"], ["derived", "Derived"], ["set", "Set"], ["unset", "Unset"]];
+
+// Chooses the function that derives the values.
+function functionPick(at, tools, { functions }) {
+  const { function: now = "" } = at.query;
+  if (!now && (!functions.length || ["set", "unset"].includes(at.query.kind))) return null;
+  const choices = [["", "any"], ...functions.map((one) => [one.name, `${one.name} (${count(one.count)})`])];
+  if (now && !functions.some((one) => one.name === now)) choices.push([now, now]);
+  return pick("Function", choices, now, (name) => tools.go(address(at.pathname, at.query, { function: name, after: "" })));
+}
 
 function groupCell(at, row) {
   const name = row.group.slice((at.query.prefix ?? "").length);
@@ -47,20 +50,21 @@ function summary(values) {
 export const page = {
   title: (at) => fullName(at),
   needs: ["head"],
-  sources: (at) => ({ head: headSource(at), values: { path: address(base(at, "/values"), at.query) } }),
+  sources: (at) => ({ head: headSource(at), values: { path: address(base(at, "/values"), sized(at.query)) } }),
   outdated: ({ head, values }) => (head && values && head.lastCommit > values.position ? ["values"] : []),
   status: (head) => `${head.changeSetId} is ${head.state}`,
   view(at, { head, values }, tools) {
     return html`${changeSetHead(at, head, "")}
       <div class="filters">
         ${search(at, tools, { label: "Search values", hint: "Search ids, or a pattern: cart/*/price" })}
-        ${chips(at, "state", FILTERS, "Filter", values ? { all: values.total, error: values.errors, stale: values.stale } : {})}
+        ${chips(at, "state", FILTERS, "State", values ? { all: values.total, error: values.errors, stale: values.stale } : {})}
+        ${chips(at, "kind", KINDS, "Kind")}${values && functionPick(at, tools, values)}
       </div>
-      ${values === null ? tools.pending("values") : list(at, head, values)}${manage(at, head, tools)}`;
+      ${values === null ? tools.pending("values") : list(at, head, values, tools)}${manage(at, head, tools)}`;
   },
 };
 
-function list(at, head, values) {
+function list(at, head, values, tools) {
   const isSearch = !values.tree;
   return html`<section>
     <div class="section-head">${values.prefix ? crumbs(at, values.prefix) : summary(values)}
@@ -74,6 +78,7 @@ function list(at, head, values) {
       empty: isSearch ? "No value matches." : head.status === "deleted" ? "The change set was deleted." : "The change set has no values here.",
     })}
     <nav class="pager" aria-label="Pages">
+      ${values.next || at.query.after ? sizePick(at, tools, sized(at.query).limit || 100) : null}
       ${at.query.after ? html`<a class="button" rel="prev" href=${address(at.pathname, at.query, { after: "" })}>First page</a>` : null}
       ${values.next ? html`<a class="button" rel="next" href=${address(at.pathname, at.query, { after: values.next })}>Next</a>` : null}
     </nav>

@@ -1,0 +1,42 @@
+// What stands in place of something that is not there yet; of a large change set, how far its loading is.
+
+import { get } from "./data.js";
+import { age, bytes } from "./format.js";
+import { html } from "./html.js";
+
+// Milliseconds until somebody wants to know, and between two answers.
+const AFTER = 700;
+const EVERY = 500;
+
+const STAGES = {
+  checkpoint: ({ done, total }) => `reading values, ${bytes(done)} of ${bytes(Math.max(done, total))}`,
+  values: () => "unpacking values",
+  commits: ({ bytes: size }) => `reading newer commits, ${bytes(size)} so far`,
+  sort: () => "sorting ids",
+};
+
+let timer = 0;
+let progress = null;
+
+// How far a loading is, in words, and as a share if that is known. Pure.
+export function progressOf(found) {
+  const words = found && STAGES[found.stage]?.(found);
+  return words ? { words: `${words}, ${age(found.seconds)}`, share: found.total ? Math.min(found.done / found.total, 1) : null } : null;
+}
+
+// Ask how far the loading of the change set at `path` is, again and again, as long as `waits()`.
+export function watchLoading(path, waits, draw, after = AFTER) {
+  clearTimeout(timer);
+  progress = null;
+  const ask = async () => {
+    if (!waits()) return;
+    progress = progressOf(await get(`${path}/loading`).catch(() => null));
+    draw();
+    timer = setTimeout(ask, EVERY);
+  };
+  timer = setTimeout(ask, after);
+}
+
+// A screen reader hears only that it loads.
+export const loading = () => html`<div class="loading"><p role="status">Loading…</p>
+  ${progress ? html`<p aria-hidden="true">${progress.words}</p><progress class="long" max="1" value=${progress.share} aria-label="Loaded"></progress>` : null}</div>`;
