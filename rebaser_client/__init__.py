@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from rebaser_client.notebook import Values
     from rebaser_client.operations.rebases import BranchConflicts, Rebased
     from rebaser_client.options import ClientOptions
-    from rebaser_client.refs import Ref
+    from rebaser_client.refs import Ref, Template
     from rebaser_client.requests.many import Request, RequestOutcome, WaitMany
     from rebaser_core.commit import Commit, Computed, Decision, Kind, Outcome
     from rebaser_core.encoding.payload import ContentType
@@ -123,6 +123,7 @@ __all__ = [
     "ShownRequest",
     "State",
     "Success",
+    "Template",
     "TooLarge",
     "TransientError",
     "UndoStep",
@@ -170,7 +171,7 @@ _NAMES = {
     "rebaser_client.notebook": ("Values",),
     "rebaser_client.options": ("ClientOptions",),
     "rebaser_client.operations.rebases": ("BranchConflicts", "Rebased"),
-    "rebaser_client.refs": ("Ref",),
+    "rebaser_client.refs": ("Ref", "Template"),
     "rebaser_client.requests.many": ("Request", "RequestOutcome", "WaitMany"),
     "rebaser_core.commit": ("Commit", "Computed", "Decision", "Kind", "Outcome"),
     "rebaser_core.encoding.payload": ("ContentType",),

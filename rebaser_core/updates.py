@@ -4,12 +4,13 @@ Invariant: every `Update` that `parse_update` or `check_updates` returns can be 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, overload
 
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.record import record
+from rebaser_core.typed_ids import TypedId, input_ids
 from rebaser_core.values import Json, JsonInput, check_json
 
 # The first character of a pattern in a list of ids and patterns. No id begins with this character, because ids contain
@@ -40,18 +41,37 @@ class Match:
 
 Input: TypeAlias = str | Match
 Inputs: TypeAlias = Mapping[str, Input | Sequence[Input]]
+InputLike: TypeAlias = Input | TypedId[Any]
+InputsLike: TypeAlias = Mapping[str, InputLike | Sequence[InputLike]]
+
+T = TypeVar("T")
 
 
 @record
 class Set:
-    """An edit that sets `id` to `value`. If `id` was a derived value, its definition is removed."""
+    """An edit that sets `id` to `value`. If `id` was a derived value, its definition is removed.
+
+    `id` may be a reference, which checks the type of `value`.
+    """
 
     id: str
     value: Json
 
     if TYPE_CHECKING:  # the constructor accepts more types than the field has, because `check_updates` converts them
 
-        def __init__(self, id: str, value: JsonInput) -> None: ...  # noqa: A002 - the field's name
+        @overload
+        def __init__(self, id: str, value: JsonInput) -> None: ...
+        @overload
+        def __init__(self, id: TypedId[T], value: T) -> None: ...
+        def __init__(self, id: Any, value: Any) -> None: ...  # noqa: A002 - the field's name
+
+    else:
+
+        def __init__(self, id, value):  # noqa: A002 - the field's name
+            if id.__class__ is not str and isinstance(id, TypedId):
+                id, value = id.id, id.to_json(value)  # noqa: A001 - the field's name
+            self.id = id
+            self.value = value
 
     def to_wire(self) -> dict[str, Any]:
         return {"op": "set", "id": self.id, "value": self.value}
@@ -62,23 +82,35 @@ class Derive:
     """An edit that defines `id` as the result of calling `function` with the values of `inputs` and the constants
     `params`.
 
-    `inputs` maps the name of each input to the id of a value, to a `Match`, or to a list of ids and matches.
+    `inputs` maps the name of each input to the id of a value, to a `Match`, or to a list of ids and matches. References
+    stand for their ids.
     """
 
     id: str
     function: str
-    inputs: Inputs = field(default_factory=dict)
-    params: Mapping[str, Json] = field(default_factory=dict)
+    inputs: Inputs
+    params: Mapping[str, Json]
 
     if TYPE_CHECKING:  # the constructor accepts more types than the fields have, because `check_updates` converts them
 
         def __init__(
             self,
-            id: str,  # noqa: A002 - the field's name
+            id: str | TypedId[Any],  # noqa: A002 - the field's name
             function: str,
-            inputs: Inputs = ...,
-            params: Mapping[str, JsonInput] = ...,
+            inputs: InputsLike | None = ...,
+            params: Mapping[str, JsonInput] | None = ...,
         ) -> None: ...
+
+    else:
+
+        def __init__(self, id, function, inputs=None, params=None):  # noqa: A002 - the field's name
+            if id.__class__ is not str and isinstance(id, TypedId):
+                id = id.id  # noqa: A001 - the field's name
+                inputs = {name: input_ids(source) for name, source in (inputs or {}).items()}
+            self.id = id
+            self.function = function
+            self.inputs = {} if inputs is None else inputs
+            self.params = {} if params is None else params
 
     def to_wire(self) -> dict[str, Any]:
         return {
@@ -167,7 +199,7 @@ def functions_of(recomputes: Iterable[Recompute]) -> frozenset[str] | None:
 def _input_to_wire(source: Input | Sequence[Input]) -> object:
     if isinstance(source, str):
         return source
-    if isinstance(source, Match):
+    if isinstance(source, (Match, TypedId)):
         return source.to_wire()
     if Match in map(type, source):
         return [item if isinstance(item, str) else item.to_wire() for item in source]
@@ -355,6 +387,8 @@ def _are_ids(items: Sequence[object], limits: Limits) -> bool:
 
 
 def _parse_input(raw: object, limits: Limits) -> Input:
+    if isinstance(raw, TypedId):  # in a list of a program; lists are long, so `to_wire` does not look into them
+        raw = raw.to_wire()
     if type(raw) is dict and limits.max_matches and raw.keys() == {"match"}:
         return Match(check_id(raw["match"], limits, "match"))
     return check_id(raw, limits, "input id")

@@ -14,7 +14,7 @@ from rebaser.dvu.functions.base import Function, ScalarForm
 from rebaser.dvu.functions.plugin_calls import contained
 from rebaser.dvu.functions.registry import FunctionRegistry, builtins
 from rebaser.dvu.functions.vectorized import checked_results
-from rebaser.dvu.wire.packet import IN_ERROR, NEVER_COMPUTED, PacketBuilder, Results, Template
+from rebaser.dvu.wire.packet import IN_ERROR, NEVER_COMPUTED, DefinitionTemplate, PacketBuilder, Results
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core import thresholds
 from rebaser_core.values import Fault, Json, JsonInput, State, Value, canonical, check_json
@@ -29,7 +29,7 @@ _NAME = "checked"  # the name of a function that is not a `Function`
 class _Call:
     """The arguments of a call. `inputs` are the values of the inputs; `template` has their names."""
 
-    template: Template
+    template: DefinitionTemplate
     inputs: tuple[Json, ...]
 
     def text(self) -> str:
@@ -90,7 +90,7 @@ def _call(function: Function, case: Case, params: Mapping[str, Json]) -> _Call:
         many = given if isinstance(given, tuple) else (given,)
         inputs += [check_json(value) for value in many]
         names.append((name, len(given) if isinstance(given, tuple) else -1))
-    return _Call(Template(function.name, tuple(names), dict(params)), tuple(inputs))
+    return _Call(DefinitionTemplate(function.name, tuple(names), dict(params)), tuple(inputs))
 
 
 def _recording(function: Function, failures: list[Exception]) -> Function:

@@ -10,7 +10,7 @@ from rebaser_core.branches.branch import Branch
 from rebaser_core.encoding.payload import JSON, loads, malformed
 from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.commit_fields.origin import read_status
-from rebaser_core.state.templates import Template
+from rebaser_core.state.templates import DefinitionTemplate
 
 FORMAT = "rebaser-checkpoint"
 VERSION = 3
@@ -52,13 +52,13 @@ def read_json(text: bytes) -> Any:
     return loads(JSON, text, COMMIT_LIMITS)
 
 
-def write_template(template: Template) -> str:
+def write_template(template: DefinitionTemplate) -> str:
     """Return a template as JSON text."""
     inputs = {name: None if count < 0 else count for name, count in template.inputs}
     return write_json({"function": template.function, "inputs": inputs, "params": dict(template.params)})
 
 
-def read_template(text: str) -> Template:
+def read_template(text: str) -> DefinitionTemplate:
     """Decode a template that `write_template` has encoded as `text`. Raise `UnprocessableError` if `text` is not
     valid."""
     raw = read_json(text.encode())
@@ -70,7 +70,7 @@ def read_template(text: str) -> Template:
     inputs = tuple((name, -1 if count is None else natural(count)) for name, count in counts.items())
     if sum(abs(count) for _, count in inputs) > COMMIT_LIMITS.max_inputs:
         raise malformed(f"a definition in the checkpoint has more than {COMMIT_LIMITS.max_inputs} inputs")
-    return Template(function, inputs, params)
+    return DefinitionTemplate(function, inputs, params)
 
 
 def natural(item: object) -> int:

@@ -12,7 +12,7 @@ from rebaser_core.values import Json, canonical
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class DefinitionTemplate:
     """A definition without ids. `inputs` contains the name of each input and the number of ids in its list, or -1 if
     the input is a single id."""
 
@@ -36,16 +36,16 @@ class Templates:
     def __init__(self) -> None:
         self.arity: NDArray[np.int32] = np.zeros(16, np.int32)
         self.functions: set[str] = set()
-        self._all: list[Template] = []
+        self._all: list[DefinitionTemplate] = []
         self._places: dict[tuple[str, tuple[tuple[str, int], ...], bytes], int] = {}
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def __getitem__(self, place: int) -> Template:
+    def __getitem__(self, place: int) -> DefinitionTemplate:
         return self._all[place]
 
-    def __iter__(self) -> Iterator[Template]:
+    def __iter__(self) -> Iterator[DefinitionTemplate]:
         return iter(self._all)
 
     def place(self, function: str, inputs: tuple[tuple[str, int], ...], params: Mapping[str, Json]) -> int:
@@ -54,7 +54,7 @@ class Templates:
         place = self._places.get(key)
         if place is None:
             place = self._places[key] = len(self._all)
-            self._all.append(Template(function, inputs, params))
+            self._all.append(DefinitionTemplate(function, inputs, params))
             self.functions.add(function)
             if place == len(self.arity):
                 self.arity = np.resize(self.arity, 2 * place)

@@ -28,24 +28,24 @@ from rebaser.dvu import fingerprint
 from rebaser.dvu.compiled import linker, loader
 from rebaser.dvu.functions import registry
 from rebaser.dvu.wire.column import FLOAT, UNKNOWN, Column
-from rebaser.dvu.wire.packet import Packet, Results, Template
+from rebaser.dvu.wire.packet import DefinitionTemplate, Packet, Results
 from rebaser.dvu.worker import evaluate
 from rebaser.dvu.worker.evaluator import Evaluator
 
 SHAPES = ("chain", "fanout", "fanin", "running", "grid", "dag", "scale_free", "islands")
 
 
-def _formula(text: str, names: str) -> Template:
-    return Template("cel", tuple((name, -1) for name in names), {"expr": text})
+def _formula(text: str, names: str) -> DefinitionTemplate:
+    return DefinitionTemplate("cel", tuple((name, -1) for name in names), {"expr": text})
 
 
 KINDS = [
     _formula("a + 1.0", "a"),
     _formula("a * 2.0 + 1.0", "a"),
-    Template("sum", (("of", 2),), {}),
+    DefinitionTemplate("sum", (("of", 2),), {}),
     _formula("(a + b + c) / 3.0", "abc"),
     _formula("(a * b + c) / 3.0", "abc"),
-    Template("max", (("of", 3),), {}),
+    DefinitionTemplate("max", (("of", 3),), {}),
     _formula("(a + b) / 2.0", "ab"),
     _formula("a < 1.0 ? 1.0 : a", "a"),
 ]
@@ -61,7 +61,7 @@ def graph(shape: str, size: int, *, gated: bool = False) -> Packet:
     shapes = KINDS
     if shape == "fanin":
         constants, kinds, refs = size - 1, np.full(1, SUM), np.arange(size - 1)
-        shapes = [*KINDS[:SUM], Template("sum", (("of", size - 1),), {}), *KINDS[SUM + 1 :]]
+        shapes = [*KINDS[:SUM], DefinitionTemplate("sum", (("of", size - 1),), {}), *KINDS[SUM + 1 :]]
     else:
         constants, kinds, refs = _edges(shape, size, rng)
     if gated:
@@ -123,7 +123,7 @@ def _attached(constants: int, nodes: int, rng: np.random.Generator) -> NDArray[A
 
 
 def _work(
-    shapes: list[Template], kinds: NDArray[Any], refs: NDArray[Any], constants: int, rng: np.random.Generator
+    shapes: list[DefinitionTemplate], kinds: NDArray[Any], refs: NDArray[Any], constants: int, rng: np.random.Generator
 ) -> Packet:
     used = sorted(set(kinds.tolist()))
     shapes = [shapes[kind] for kind in used]

@@ -22,7 +22,7 @@ from rebaser.dvu import fingerprint
 from rebaser.dvu.compiled import linker, loader
 from rebaser.dvu.functions import registry
 from rebaser.dvu.wire.column import UNKNOWN, Column
-from rebaser.dvu.wire.packet import Packet, Template
+from rebaser.dvu.wire.packet import DefinitionTemplate, Packet
 from rebaser.dvu.worker import evaluator
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core.values import Json
@@ -37,33 +37,37 @@ VALUES: dict[str, Callable[[int], Json]] = {
     "boolean": lambda at: at % 3 == 0,
 }
 _A, _B = ("a", -1), ("b", -1)
-CASES: dict[str, tuple[Template, tuple[str, ...]]] = {
+CASES: dict[str, tuple[DefinitionTemplate, tuple[str, ...]]] = {
     f"{name} of {kinds[-1]}s": (shape, kinds)
     for name, shape, each in (
-        ("a * b + 1", Template("cel", (_A, _B), {"expr": "a * b + 1"}), (("double",), ("integer",), ("number",))),
         (
-            "a > b ? a : b",
-            Template("cel", (_A, _B), {"expr": "a > b ? a - b : b"}),
+            "a * b + 1",
+            DefinitionTemplate("cel", (_A, _B), {"expr": "a * b + 1"}),
             (("double",), ("integer",), ("number",)),
         ),
-        ("sum", Template("sum", (("x", 2),), {}), (("double",), ("integer",), ("number",))),
-        ("max", Template("max", (("x", 2),), {}), (("double",), ("integer",), ("number",))),
-        ("concat", Template("concat", (("x", 2),), {}), (("ASCII",), ("text",), ("scalar",))),
-        ("join", Template("join", (("x", 2),), {}), (("ASCII",), ("text",))),
-        ("format", Template("format", (_A, _B), {"template": "{a} of {b:.2f}"}), (("ASCII", "double"),)),
-        ("length", Template("length", (_A,), {}), (("text",),)),
+        (
+            "a > b ? a : b",
+            DefinitionTemplate("cel", (_A, _B), {"expr": "a > b ? a - b : b"}),
+            (("double",), ("integer",), ("number",)),
+        ),
+        ("sum", DefinitionTemplate("sum", (("x", 2),), {}), (("double",), ("integer",), ("number",))),
+        ("max", DefinitionTemplate("max", (("x", 2),), {}), (("double",), ("integer",), ("number",))),
+        ("concat", DefinitionTemplate("concat", (("x", 2),), {}), (("ASCII",), ("text",), ("scalar",))),
+        ("join", DefinitionTemplate("join", (("x", 2),), {}), (("ASCII",), ("text",))),
+        ("format", DefinitionTemplate("format", (_A, _B), {"template": "{a} of {b:.2f}"}), (("ASCII", "double"),)),
+        ("length", DefinitionTemplate("length", (_A,), {}), (("text",),)),
         (
             "if",
-            Template("if", (("condition", -1), ("then", -1), ("else", -1)), {}),
+            DefinitionTemplate("if", (("condition", -1), ("then", -1), ("else", -1)), {}),
             (("boolean", "double"), ("boolean", "text")),
         ),
-        ("coalesce", Template("coalesce", (("x", 2),), {}), (("text",),)),
+        ("coalesce", DefinitionTemplate("coalesce", (("x", 2),), {}), (("text",),)),
     )
     for kinds in each
 }
 
 
-def work(shape: Template, kinds: tuple[str, ...], nodes: int) -> Packet:
+def work(shape: DefinitionTemplate, kinds: tuple[str, ...], nodes: int) -> Packet:
     """Return a packet of `nodes`, all dirty and without previous values. `kinds` are those of its inputs; the last one
     is that of all further inputs."""
     arity = shape.arity

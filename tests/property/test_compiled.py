@@ -15,7 +15,7 @@ from rebaser.dvu.compiled import linker, loader
 from rebaser.dvu.functions import Function, FunctionError, FunctionRegistry, builtins
 from rebaser.dvu.wire.column import IN_ERROR, NEVER_COMPUTED, NO_VALUE, Item
 from rebaser.dvu.wire.equality import baseline, fault_digest
-from rebaser.dvu.wire.packet import PacketBuilder, Results, Template
+from rebaser.dvu.wire.packet import DefinitionTemplate, PacketBuilder, Results
 from rebaser.dvu.worker import evaluator
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core import thresholds
@@ -157,41 +157,43 @@ def value(rng: random.Random) -> Item:
     return rng.choice(EDGES if roll < 0.98 else OTHER)
 
 
-def shape(rng: random.Random) -> Template:
+def shape(rng: random.Random) -> DefinitionTemplate:
     roll = rng.random()
     if roll < 0.5:
         names = tuple((name, -1) for name in "abc")
-        return Template(
+        return DefinitionTemplate(
             "cel", (*names, ("d", 2)) if rng.random() < 0.1 else names, {"expr": formula(rng, rng.randrange(1, 4))}
         )
     if roll < 0.6:
         given = [name for name in ("condition", "then", "else") if rng.random() < 0.8]
         rng.shuffle(given)
         params = {name: rng.choice([1, -2.5, True, None, "text"]) for name in ("then", "else") if rng.random() < 0.3}
-        return Template("if", tuple((name, -1) for name in given), params)
+        return DefinitionTemplate("if", tuple((name, -1) for name in given), params)
     if roll < 0.7:
         name = rng.choice(["abs", "round"])
         digits: dict[str, Json] = {"digits": rng.choice([0, 1, 2, 5, 15, -2, 18, 1.5])} if rng.random() < 0.7 else {}
-        return Template(name, (("x", -1),) if rng.random() < 0.95 else (("x", 2),), digits if name == "round" else {})
+        return DefinitionTemplate(
+            name, (("x", -1),) if rng.random() < 0.95 else (("x", 2),), digits if name == "round" else {}
+        )
     if roll < 0.9:
         return text_shape(rng)
     name = rng.choice(["sum", "product", "mean", "min", "max", "count", "coalesce", "nope"])
     params = {"default": rng.choice([0, 1.5, None, "text"])} if name == "coalesce" and rng.random() < 0.5 else {}
-    return Template(name, (("x", -1), ("y", rng.randrange(8))), params)
+    return DefinitionTemplate(name, (("x", -1), ("y", rng.randrange(8))), params)
 
 
-def text_shape(rng: random.Random) -> Template:
+def text_shape(rng: random.Random) -> DefinitionTemplate:
     name = rng.choice(["concat", "join", "format", "length", "shifted", "moody", "union", "lookup"])
     if name == "format":
         fields = ["{a}", "{b:>5}", "{b:.2f}", "{a:x}", "{{}}", "-", "{c}", "{a:q}", "{c!r}"]
         template = "".join(rng.choice(fields[: rng.choice([3, 6, 9])]) for _ in range(rng.randrange(4)))
-        return Template(name, (("a", -1), ("b", rng.choice([-1, -1, -1, 2]))), {"template": template})
+        return DefinitionTemplate(name, (("a", -1), ("b", rng.choice([-1, -1, -1, 2]))), {"template": template})
     if name in ("length", "shifted"):
-        return Template(name, (("x", -1),) if rng.random() < 0.9 else (("x", 2),), {})
+        return DefinitionTemplate(name, (("x", -1),) if rng.random() < 0.9 else (("x", 2),), {})
     if name == "lookup":
-        return Template(name, (("in", rng.choice([-1, 2])), ("key", -1)), {"default": 1})
+        return DefinitionTemplate(name, (("in", rng.choice([-1, 2])), ("key", -1)), {"default": 1})
     params = {"separator": rng.choice([", ", "", "\u20ac"])} if name == "join" and rng.random() < 0.5 else {}
-    return Template(name, (("x", -1), ("y", rng.randrange(4))), params)
+    return DefinitionTemplate(name, (("x", -1), ("y", rng.randrange(4))), params)
 
 
 def graph(rng: random.Random, nodes: int) -> PacketBuilder:
@@ -224,8 +226,10 @@ def frail(rng: random.Random, nodes: int) -> PacketBuilder:
     kind = rng.choice([float, float, int])
     constants: list[Item] = [kind(one) for one in rng.sample([-1, 1, 2, 3, 0], 3)]
     packet = PacketBuilder(1, fingerprint.code(), constants=constants)
-    packet.templates = [Template("cel", (("a", -1), ("b", -1)), {"expr": rng.choice(FRAIL)}) for _ in range(3)]
-    packet.templates += [Template(rng.choice(FOR_NUMBERS), (("x", 2),), {})]
+    packet.templates = [
+        DefinitionTemplate("cel", (("a", -1), ("b", -1)), {"expr": rng.choice(FRAIL)}) for _ in range(3)
+    ]
+    packet.templates += [DefinitionTemplate(rng.choice(FOR_NUMBERS), (("x", 2),), {})]
     for node in range(nodes):
         packet.template.append(rng.randrange(len(packet.templates)))
         for _ in range(2):
@@ -347,8 +351,8 @@ OF_TWO = [
 def test_any_two_numbers_give_what_they_give_in_python(always: pytest.MonkeyPatch) -> None:
     """Checks every operator and function of two or three numbers where they overflow, vanish, come out even, or do
     not."""
-    shapes = [Template("cel", (("a", -1), ("b", -1)), {"expr": expr}) for expr in OF_TWO]
-    shapes += [Template(name, (("x", count),), {}) for name in FOR_NUMBERS for count in (2, 3)]
+    shapes = [DefinitionTemplate("cel", (("a", -1), ("b", -1)), {"expr": expr}) for expr in OF_TWO]
+    shapes += [DefinitionTemplate(name, (("x", count),), {}) for name in FOR_NUMBERS for count in (2, 3)]
     pairs = [(~left, ~right) for left in range(len(NUMBERS)) for right in range(len(NUMBERS))]
     packet = PacketBuilder(1, fingerprint.code(), {"cel": "", **dict.fromkeys(FOR_NUMBERS, "")}, shapes, [*NUMBERS])
     for number, one in enumerate(shapes):
@@ -366,7 +370,7 @@ def test_halves_are_rounded_as_their_decimals_say(always: pytest.MonkeyPatch) ->
     halves = [
         sign * (whole + 5) / 10**digits for digits in (1, 2, 3) for whole in range(0, 3000, 10) for sign in (1, -1)
     ]
-    shapes = [Template("round", (("x", -1),), {"digits": digits}) for digits in (0, 1, 2)]
+    shapes = [DefinitionTemplate("round", (("x", -1),), {"digits": digits}) for digits in (0, 1, 2)]
     packet = PacketBuilder(1, fingerprint.code(), {"round": ""}, shapes, [*halves])
     for number in range(len(shapes)):
         packet.template += [number] * len(halves)

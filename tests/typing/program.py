@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
 import numpy as np
+from pydantic import BaseModel
 
 from rebaser_client import (
     BlockingRebaserClient,
@@ -32,6 +33,7 @@ from rebaser_client import (
     Set,
     State,
     Success,
+    Template,
     TooLarge,
     TransientError,
     UnprocessableError,
@@ -101,12 +103,25 @@ async def notebook() -> None:
 PRICE = Ref("price", float)
 NAMES: Ref[list[str]] = Ref("names", list[str])
 GROSS = Ref("gross", float)
+PRICES = Template("product/{product}/price", float)
+
+
+class Cart(BaseModel):
+    lines: list[str]
+
+
+CART = Ref("cart", Cart)
 
 
 def typed(client: BlockingRebaserClient) -> str:
     updates: list[Update] = [PRICE.set(9.5), PRICE.set(9), NAMES.set(["a"])]
     updates += [GROSS.derive("sum", {"values": [PRICE, "other", Match("a/*")]}), GROSS.derive("sum", {"x": PRICE})]
-    client.enqueue_updates("ws", "cs", updates)
+    updates += [Set(PRICE, 9.5), Set(PRICE, 9), Set(NAMES, ["a"]), Set(CART, Cart(lines=[])), Set("any", 1)]
+    updates += [Derive(GROSS, "sum", {"x": PRICE, "all": [PRICE, "id"], "m": PRICES.match()}), Derive(NAMES, "f")]
+    updates += [Set(PRICES.ref(product="tea"), 1.5), Derive("text", "f", {"x": (PRICE, GROSS)}, {"p": [1]})]
+    lines: list[str] = client.get("ws", "cs", CART).lines
+    one: float = client.get("ws", "cs", PRICES.ref(product=lines[0]))
+    client.enqueue_updates("ws", "cs", [*updates, Set(GROSS, one)])
     try:
         price: float = client.get("ws", "cs", PRICE)
     except ValueNotReady as error:

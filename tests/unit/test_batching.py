@@ -10,7 +10,7 @@ import pytest
 from rebaser.dvu import fingerprint
 from rebaser.dvu.functions import Function, FunctionError, FunctionRegistry, builtins
 from rebaser.dvu.wire.equality import baseline
-from rebaser.dvu.wire.packet import IN_ERROR, NEVER_COMPUTED, NO_VALUE, Item, PacketBuilder, Results, Template
+from rebaser.dvu.wire.packet import IN_ERROR, NEVER_COMPUTED, NO_VALUE, DefinitionTemplate, Item, PacketBuilder, Results
 from rebaser.dvu.worker import evaluator
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core import thresholds
@@ -31,7 +31,7 @@ def run(
     """Compute a group in which node i has item i of each of `columns`."""
     count = len(columns[0])
     packet = PacketBuilder(1, fingerprint.code(), constants=[item for column in columns for item in column])
-    packet.templates, packet.template = [Template(function.name, inputs, {"p": 1})], [0] * count
+    packet.templates, packet.template = [DefinitionTemplate(function.name, inputs, {"p": 1})], [0] * count
     packet.refs = [~(at + count * column) for at in range(count) for column in range(len(columns))]
     packet.dirty, packet.old = bytearray(count), old or [NEVER_COMPUTED] * count
     for at in dirty:
@@ -200,7 +200,7 @@ def test_who_is_not_dirty_is_not_asked_and_what_comes_out_the_same_is_no_result(
 def chained(length: int, width: int) -> tuple[PacketBuilder, list[int]]:
     """Return `width` chains of `length` nodes each. The nodes come in rows of one node per chain."""
     packet = PacketBuilder(1, fingerprint.code(), {"f": ""}, constants=["x"] * width)
-    packet.templates, packet.template = [Template("f", (("x", -1),), {})], [0] * (length * width)
+    packet.templates, packet.template = [DefinitionTemplate("f", (("x", -1),), {})], [0] * (length * width)
     packet.refs = [~at if at < width else at - width for at in range(length * width)]
     packet.dirty, packet.old = bytearray([1] * (length * width)), [NEVER_COMPUTED] * (length * width)
     return packet, []
@@ -223,7 +223,7 @@ def test_a_chain_is_no_call_a_link_and_many_beside_each_other_are_one(length: in
 def test_groups_of_two_definitions_come_each_as_one() -> None:
     """Their nodes alternate, and each needs the results of the nodes before it."""
     packet, seen = chained(2, 2 * COUNT)
-    packet.templates.append(Template("f", (("x", -1),), {"p": 2}))
+    packet.templates.append(DefinitionTemplate("f", (("x", -1),), {"p": 2}))
     packet.template = [at % 2 for at in range(4 * COUNT)]
 
     def call(inputs: Any, params: Any) -> Any:
@@ -236,7 +236,7 @@ def test_groups_of_two_definitions_come_each_as_one() -> None:
 
 def test_definitions_that_few_share_are_done_one_by_one() -> None:
     packet, sizes = chained(1, 300)
-    packet.templates = [Template("f", (("x", -1),), {"p": at}) for at in range(101)]
+    packet.templates = [DefinitionTemplate("f", (("x", -1),), {"p": at}) for at in range(101)]
     packet.template = [at % 3 // 2 * (1 + at // 3) for at in range(300)]
 
     def call(inputs: Any, _: Any) -> Any:
@@ -252,7 +252,7 @@ def test_definitions_that_just_enough_share_are_done_once() -> None:
     """A second computation would find nothing changed, and the changes that the first one found would be lost."""
     few = thresholds.now.group_min_values
     packet, sizes = chained(1, 2 * few)
-    packet.templates.append(Template("f", (("x", -1),), {"p": 1}))
+    packet.templates.append(DefinitionTemplate("f", (("x", -1),), {"p": 1}))
     packet.template = [at % 2 for at in range(2 * few)]
 
     def call(inputs: Any, _: Any) -> Any:

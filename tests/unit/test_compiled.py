@@ -16,7 +16,7 @@ from rebaser.dvu import fingerprint
 from rebaser.dvu.compiled import linker, loader
 from rebaser.dvu.functions import Function, FunctionRegistry, registry
 from rebaser.dvu.wire.column import NEVER_COMPUTED
-from rebaser.dvu.wire.packet import Item, PacketBuilder, Results, Template
+from rebaser.dvu.wire.packet import DefinitionTemplate, Item, PacketBuilder, Results
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core import thresholds
 from rebaser_core.thresholds import Thresholds
@@ -29,7 +29,7 @@ def numbers(nodes: int, *, odd: int = 0) -> PacketBuilder:
     packet = PacketBuilder(
         1, fingerprint.code(), {"sum": "", "concat": ""}, constants=[1, 0.5], dirty=bytearray(b"\1" * nodes)
     )
-    packet.templates = [Template("sum", (("x", 2),), {}), Template("concat", (("x", 2),), {})]
+    packet.templates = [DefinitionTemplate("sum", (("x", 2),), {}), DefinitionTemplate("concat", (("x", 2),), {})]
     last = -1
     for node in range(nodes):
         text = node < odd and node % 2 == 0
@@ -68,7 +68,7 @@ def test_what_fails_leaves_no_number_behind_that_compiled_code_reads(calls: list
     packet = numbers(5000)
     packet.functions["abs"] = ""
     packet.constants.append("text")
-    packet.templates.append(Template("abs", (("x", 1),), {}))
+    packet.templates.append(DefinitionTemplate("abs", (("x", 1),), {}))
     packet.template[0] = 2
     packet.refs = [~2, *packet.refs[2:]]
     packet.refs[-2] = 0  # the last node reads the first one
@@ -88,7 +88,7 @@ def test_what_python_computes_leaves_no_number_behind_that_compiled_code_reads(g
     )
     packet = numbers(1000)
     packet.functions = known.fingerprints({"sum", "give"})
-    packet.templates = [packet.templates[0], Template("give", (("x", 2),), {})]
+    packet.templates = [packet.templates[0], DefinitionTemplate("give", (("x", 2),), {})]
     packet.template[0] = 1
     packet.refs[-2] = 0  # the last node reads the first one
     packet.old = [old, *(NEVER_COMPUTED for _ in range(999))]
@@ -106,7 +106,7 @@ def test_what_is_computed_together_leaves_no_number_behind_that_compiled_code_re
     known = FunctionRegistry({**registry().functions, "give": together}, {})
     packet = numbers(1100)
     packet.functions = known.fingerprints({"sum", "give"})
-    packet.templates = [packet.templates[0], Template("give", (("x", 2),), {})]
+    packet.templates = [packet.templates[0], DefinitionTemplate("give", (("x", 2),), {})]
     packet.template[:100] = [1] * 100
     packet.refs = [~0, ~1] * 100 + [ref for node in range(1000) for ref in (node % 100, ~1)]
     packet.old = [1.5] * 1100

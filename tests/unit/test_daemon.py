@@ -35,11 +35,11 @@ import pyarrow as pa
 from rebaser.dvu import fingerprint
 from rebaser.dvu.worker import evaluate
 from rebaser.dvu.functions.registry import registry
-from rebaser.dvu.wire.packet import NEVER_COMPUTED, PacketBuilder, Template
+from rebaser.dvu.wire.packet import NEVER_COMPUTED, PacketBuilder, DefinitionTemplate
 from rebaser.dvu.spark.session import _ROWS
 
 had = set(sys.modules)
-templates = [Template("sum", (("of", -1),), {})]
+templates = [DefinitionTemplate("sum", (("of", -1),), {})]
 packet = PacketBuilder(1, fingerprint.code(), registry().fingerprints({"sum"}), templates, [1.5])
 packet.template, packet.refs, packet.dirty, packet.old = [0], [~0], bytearray(b"\\1"), [NEVER_COMPUTED]
 batch = pa.record_batch([[0], [packet.encode()], [""], [False]], schema=_ROWS)

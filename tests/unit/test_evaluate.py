@@ -16,11 +16,11 @@ from rebaser.dvu.wire.packet import (
     IN_ERROR,
     NEVER_COMPUTED,
     NO_VALUE,
+    DefinitionTemplate,
     Item,
     NodeFault,
     PacketBuilder,
     Results,
-    Template,
 )
 from rebaser.dvu.worker import evaluator
 from rebaser.dvu.worker.evaluate import evaluate_batches, evaluate_packet
@@ -62,7 +62,7 @@ class Made:
     def node(self, function: str, *refs: int, dirty: bool = True, old: Item = NEVER_COMPUTED, **params: Json) -> "Made":
         packet = self.packet
         packet.template.append(len(packet.templates))
-        packet.templates.append(Template(function, (("values", len(refs)),), params))
+        packet.templates.append(DefinitionTemplate(function, (("values", len(refs)),), params))
         packet.refs += refs
         packet.dirty.append(dirty)
         packet.old.append(old)
@@ -180,8 +180,8 @@ def test_inputs_come_by_name_and_lists_of_ids_as_lists() -> None:
     named = Function(name="named", call=lambda inputs, params: seen.append((inputs, params)))
     packet = PacketBuilder(1, fingerprint.code(), {"named": ""}, constants=[1, 2, [3]])
     packet.templates = [
-        Template("named", (("a", -1), ("b", 2), ("c", 0), ("d", 1)), {"p": 1}),
-        Template("named", ONE, {}),
+        DefinitionTemplate("named", (("a", -1), ("b", 2), ("c", 0), ("d", 1)), {"p": 1}),
+        DefinitionTemplate("named", ONE, {}),
     ]
     packet.template, packet.refs = [0, 1], [~0, ~1, ~2, ~0, ~2]
     packet.dirty, packet.old = bytearray(b"\1\1"), [NEVER_COMPUTED, NEVER_COMPUTED]

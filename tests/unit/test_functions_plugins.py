@@ -14,7 +14,7 @@ from rebaser.dvu import fingerprint
 from rebaser.dvu.faults import CRASHED
 from rebaser.dvu.functions import Function, registry
 from rebaser.dvu.functions.registry import ENTRY_POINT_GROUP, FunctionRegistry, added, identity, load
-from rebaser.dvu.wire.packet import IN_ERROR, NEVER_COMPUTED, PacketBuilder, Results, Template
+from rebaser.dvu.wire.packet import IN_ERROR, NEVER_COMPUTED, DefinitionTemplate, PacketBuilder, Results
 from rebaser.dvu.worker.evaluate import evaluate_packet
 from rebaser_core.values import Json
 
@@ -43,7 +43,7 @@ def computed(
 ) -> Results:
     """Return the results of each of `functions` for each of `given`."""
     packet = PacketBuilder(1, fingerprint.code(), known.fingerprints(functions), constants=[*given])
-    packet.templates = [Template(name, (("x", -1),), params) for name in functions]
+    packet.templates = [DefinitionTemplate(name, (("x", -1),), params) for name in functions]
     packet.template = [number for number in range(len(functions)) for _ in given]
     packet.refs = [~at for at in range(len(given))] * len(functions)
     packet.dirty, packet.old = bytearray([1] * len(packet.template)), [NEVER_COMPUTED] * len(packet.template)
@@ -87,7 +87,7 @@ def test_a_vector_form_is_used_for_many_and_its_source_counts(install: Install, 
     packet = PacketBuilder(
         1, fingerprint.code(), known.fingerprints(["discounted"]), constants=[float(at) for at in range(90)]
     )
-    packet.templates = [Template("discounted", (("price", -1),), {"discount": 0.5})]
+    packet.templates = [DefinitionTemplate("discounted", (("price", -1),), {"discount": 0.5})]
     packet.template, packet.refs = [0] * 90, [~at for at in range(90)]
     packet.dirty, packet.old = bytearray([1] * 90), [NEVER_COMPUTED] * 90
     [data] = evaluate_packet(packet.encode(), known)
@@ -312,7 +312,7 @@ def test_a_child_that_lives_is_gone_with_its_packet(install: Install, children: 
 def test_what_depends_on_it_fails_too_and_the_child_is_gone(install: Install, children: list[int]) -> None:
     known = install("import os\ndef f(i, p): os._exit(0)\n", {"f": "plugin_ended:f"}, "plugin_ended")
     packet = PacketBuilder(1, fingerprint.code(), known.fingerprints(["f"]), constants=[1])
-    packet.templates = [Template("f", (("x", -1),), {}), Template("sum", (("x", -1),), {})]
+    packet.templates = [DefinitionTemplate("f", (("x", -1),), {}), DefinitionTemplate("sum", (("x", -1),), {})]
     packet.template, packet.refs = [0, 1, 1], [~0, 0, ~0]
     packet.dirty, packet.old = bytearray([1, 1, 1]), [NEVER_COMPUTED] * 3
     [data] = evaluate_packet(packet.encode(), known, isolate=True)

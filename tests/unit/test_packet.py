@@ -17,13 +17,13 @@ from rebaser.dvu.wire.packet import (
     IN_ERROR,
     NEVER_COMPUTED,
     NO_VALUE,
+    DefinitionTemplate,
     Digest,
     Item,
     Packet,
     PacketBuilder,
     Results,
     Sentinel,
-    Template,
     estimated_size,
 )
 from rebaser.dvu.wire.structure import decode
@@ -106,7 +106,7 @@ def test_faults_keep_their_two_forms() -> None:
 
 
 def test_refs_become_slots_with_constants_first() -> None:
-    shape = Template("sum", (("a", -1), ("b", 2)), {"p": [1, None]})
+    shape = DefinitionTemplate("sum", (("a", -1), ("b", 2)), {"p": [1, None]})
     packet = PacketBuilder(1, "code", {"sum": ""}, [shape], [10, 20], template=[0, 0], refs=[~1, ~0, ~0, 0, ~1, 0])
     packet.dirty, packet.old = bytearray(2), [NEVER_COMPUTED, NEVER_COMPUTED]
     again = Packet.decode(packet.encode())
@@ -118,7 +118,7 @@ def test_refs_become_slots_with_constants_first() -> None:
 def test_a_number_costs_few_bytes() -> None:
     """The bytes are typed columns: 8 bytes per number, 4 per input, and no ids."""
     count = 10_000
-    packet = PacketBuilder(1, "code", templates=[Template("sum", (("x", 2),), {})], constants=[0.5] * count)
+    packet = PacketBuilder(1, "code", templates=[DefinitionTemplate("sum", (("x", 2),), {})], constants=[0.5] * count)
     packet.template, packet.refs, packet.dirty = [0] * count, [~0] * 2 * count, bytearray(count)
     packet.old = [1.5] * count
     assert len(packet.encode()) < 25 * count

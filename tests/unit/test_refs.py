@@ -1,12 +1,15 @@
 """Typed references: what is set and what is read has the type of the reference, or raises an error."""
 
+from datetime import date
+from decimal import Decimal
 from typing import Any, cast
 
 import pytest
+from pydantic import BaseModel, Field
 
-from rebaser_client import Derive, Fault, Match, Ref, Set, State, UnprocessableError, Value, ValueNotReady
+from rebaser_client import Derive, Fault, Match, Ref, Set, State, Template, UnprocessableError, Value, ValueNotReady
 from rebaser_client.operations.reads import ReadOperations
-from rebaser_core.updates import Inputs
+from rebaser_core.updates import Inputs, InputsLike, check_updates
 
 pytestmark = pytest.mark.anyio
 
@@ -53,6 +56,89 @@ def test_inputs_may_be_references() -> None:
     inputs: Inputs = {"a": "price", "b": "id", "c": ["price", "id", Match("x/*")], "d": Match("y")}
     assert made == Derive("total", "sum", inputs, {"p": 1})
     assert total.derive("count") == Derive("total", "count")
+
+
+def test_updates_take_references() -> None:
+    price, total = Ref("price", float), Ref("total", list[float])
+    assert Set(price, 9) == Set("price", 9.0)
+    with pytest.raises(UnprocessableError, match="'price' must be of the type float, not str"):
+        Set(price, "9.5")  # type: ignore[misc]
+    inputs: InputsLike = {"a": price, "b": [price, "id", Match("x/*")]}
+    made = Derive(total, "sum", inputs, {"p": 1})
+    assert made == Derive("total", "sum", {"a": "price", "b": ["price", "id", Match("x/*")]}, {"p": 1})
+    assert Derive(total, "count") == Derive("total", "count")
+    given = [
+        Derive("t", "sum", inputs, {"p": 1}),
+        Derive("t", "sum", {"a": (price, "id"), "b": [price], "c": (price, Match("x/*"))}),
+    ]
+    ids = [{"a": "price", "b": ("price", "id", Match("x/*"))}]
+    ids.append({"a": ("price", "id"), "b": ("price",), "c": ("price", Match("x/*"))})
+    checked = check_updates(given)
+    assert [one.inputs for one in checked if isinstance(one, Derive)] == ids
+    with pytest.raises(UnprocessableError, match="id must be text, not Template"):
+        check_updates([Set(Template("a/{b}", int), 1)])  # type: ignore[call-overload]
+
+
+class Line(BaseModel):
+    product: str = Field(alias="of")
+    price: Decimal
+    since: date | None = None
+
+
+class Cart(BaseModel):
+    lines: list[Line]
+
+
+def test_a_model_is_stored_as_json_and_validated_when_it_is_read() -> None:
+    ref, cart = Ref("cart", Cart), Cart(lines=[Line(of="tea", price=Decimal("9.50"), since=date(2026, 1, 2))])
+    made = ref.set(cart)
+    assert made == Set("cart", {"lines": [{"of": "tea", "price": "9.50", "since": "2026-01-02"}]})
+    assert check_updates([made]) == (made,)
+    assert ref.of(Value(made.value, State.OK)) == cart
+    with pytest.raises(UnprocessableError, match=r"'cart'\['lines'\]\[0\]\['price'\] is invalid: ") as raised:
+        ref.of(Value({"lines": [{"of": "tea", "price": "free"}]}, State.OK))
+    assert raised.value.code == "wrong_type"
+    with pytest.raises(UnprocessableError, match="'cart' is invalid: "):
+        ref.of(Value(None, State.OK))
+    with pytest.raises(UnprocessableError, match="'cart' must be of the type Cart, not dict"):
+        ref.set({"lines": []})  # type: ignore[arg-type]
+
+
+def test_a_template_makes_references_and_patterns_and_reads_ids() -> None:
+    price = Template("cart/{cart}/line-{line}", float)
+    assert price.ref(cart=1, line="a") == Ref("cart/1/line-a", float)
+    assert price.match() == Match("cart/*/line-*")
+    assert price.match(cart=1) == Match("cart/1/line-*")
+    assert price.names("cart/1/line-a") == {"cart": "1", "line": "a"}
+    for other in ("cart/1/line-", "cart/1/2/line-a", "cart/1/line-a/b", "xcart/1/line-a"):
+        assert price.names(other) is None
+    literal = Template("a.{{b}}/{c}", int)
+    assert literal.ref(c=1).id == "a.{b}/1"
+    assert literal.names("a.{b}/1") == {"c": "1"}
+    assert literal.names("ax{b}/1") is None
+
+
+@pytest.mark.parametrize("form", ["", "a/b", "a/{}", "a/{0}", "a/{b", "a/{b!r}", "a/{b:>3}", "{b}/{b}", "{b}\n", 1])
+def test_an_invalid_template_is_refused(form: Any) -> None:
+    with pytest.raises(UnprocessableError):
+        Template(form, float)
+
+
+def test_invalid_names_and_types_of_a_template_are_refused() -> None:
+    price = Template("cart/{cart}/{line}", float)
+    for names, told in (
+        ({"cart": 1}, "also needs line"),
+        ({"cart": 1, "line": "x/y"}, "the name line .* without '/'"),
+        ({"cart": 1, "line": ""}, "the name line"),
+        ({"cart": 1, "line": 1, "price": 1}, "has no name 'price'"),
+    ):
+        with pytest.raises(UnprocessableError, match=told):
+            price.ref(**names)
+    with pytest.raises(UnprocessableError, match=r"the character \* itself"):
+        price.match(cart="*")
+    assert price.ref(cart="*", line="x").id == "cart/*/x"
+    with pytest.raises(UnprocessableError, match="must be one of bool"):
+        Template("a/{b}", bytes)
 
 
 def test_only_types_of_json_and_valid_ids() -> None:

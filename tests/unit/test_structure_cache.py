@@ -7,12 +7,12 @@ import numpy as np
 
 from rebaser.dvu.wire.structure import Structure
 from rebaser.dvu.worker.structure_cache import StructureCache
-from rebaser_core.state.templates import Template
+from rebaser_core.state.templates import DefinitionTemplate
 
 
 def a_structure(base: int) -> Structure:
     one = np.zeros(1, np.int32)
-    return Structure.make(base, [Template("sum", (("x", -1),), {})], one, one)
+    return Structure.make(base, [DefinitionTemplate("sum", (("x", -1),), {})], one, one)
 
 
 def test_a_full_folder_loses_what_was_used_for_longest(tmp_path: Path) -> None:

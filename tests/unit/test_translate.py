@@ -5,14 +5,14 @@ import pytest
 from rebaser.dvu.compiled import instructions
 from rebaser.dvu.compiled.translate import translate
 from rebaser.dvu.functions import Function, builtins
-from rebaser.dvu.wire.packet import Template
+from rebaser.dvu.wire.packet import DefinitionTemplate
 from rebaser_core.values import Json
 
 NAMES = (("a", -1), ("b", -1), ("c", -1))
 
 
 def program(function: str, *inputs: tuple[str, int], **params: Json) -> instructions.Program | None:
-    return translate(Template(function, inputs, params), builtins()[function])
+    return translate(DefinitionTemplate(function, inputs, params), builtins()[function])
 
 
 @pytest.mark.parametrize(
@@ -84,5 +84,5 @@ def test_functions_of_all_inputs_are_programs_and_namesakes_are_not() -> None:
     for name in ("sum", "product", "mean", "min", "max", "count", "abs", "round", "coalesce"):
         assert program(name, ("x", 3)) is not None
     own = Function(name="sum", call=lambda *_: 1, takes="values")
-    assert translate(Template("sum", (), {}), own) is None
-    assert translate(Template("nope", (), {}), None) is None
+    assert translate(DefinitionTemplate("sum", (), {}), own) is None
+    assert translate(DefinitionTemplate("nope", (), {}), None) is None

@@ -12,7 +12,7 @@ from rebaser_client import errors
 ROOT = Path(__file__).parents[2]
 
 WRONG = """
-from rebaser_client import BlockingRebaserClient, Ref, RebaserClient, Set, Update
+from rebaser_client import BlockingRebaserClient, Derive, Ref, RebaserClient, Set, Template, Update
 
 updates: list[Update] = [Set("a", object()), Set("b", {1}), Set(1, 1), {"op": "set"}]
 
@@ -28,6 +28,10 @@ async def read(client: RebaserClient, blocking: BlockingRebaserClient) -> None:
     text: str = await client.get("ws", "cs", PRICE)
     text = blocking.get("ws", "cs", PRICE)
     wrong: Ref[int] = PRICE
+
+Set(PRICE, "9.5")
+Derive("a", "f", {"x": 1})
+Set(Template("a/{b}", int).ref(b=1), "x")
 """
 
 
@@ -60,7 +64,7 @@ def test_what_is_wrong_is_found(tmp_path: Path, cache: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(WRONG)
     found = [line.split(":")[1] for line in mypy(program, tmp_path, cache) if ": error:" in line]
-    assert found == ["4", "4", "4", "4", "7", "8", "11", "12", "15", "16", "17"]
+    assert found == ["4", "4", "4", "4", "7", "8", "11", "12", "15", "16", "17", "19", "20", "21"]
 
 
 def test_all_errors_of_the_client_are_exported() -> None:

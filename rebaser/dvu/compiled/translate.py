@@ -16,7 +16,7 @@ from rebaser.dvu.compiled import formulas, instructions
 from rebaser.dvu.compiled.instructions import NotCompiled, Program
 from rebaser.dvu.functions import collections, formula, numbers
 from rebaser.dvu.functions.base import Function, Params
-from rebaser.dvu.wire.packet import Template
+from rebaser.dvu.wire.packet import DefinitionTemplate
 
 _Inputs = tuple[tuple[str, int], ...]
 
@@ -31,7 +31,7 @@ _REDUCTIONS: Final = {
 }
 
 
-def translate(template: Template, function: Function | None) -> Program | None:
+def translate(template: DefinitionTemplate, function: Function | None) -> Program | None:
     """Return the program of a definition that calls `function`; None if it cannot be translated."""
     if function is None:
         return None

@@ -32,7 +32,7 @@ from rebaser_core.errors import DvuError
 from rebaser_core.state.change_set import View
 from rebaser_core.state.computed_table import ComputedTable, RowIds
 from rebaser_core.state.kinds import ERROR
-from rebaser_core.state.templates import Template
+from rebaser_core.state.templates import DefinitionTemplate
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.values import Fault
 
@@ -225,7 +225,7 @@ class PacketPlan:
             baseline_column(graph.rows[nodes], self._columns),
         ).encode()
 
-    def _template_at(self, number: int) -> Template:
+    def _template_at(self, number: int) -> DefinitionTemplate:
         return self._columns.templates[number] if number >= 0 else self._graph.widened[-number - 1]
 
     def _too_large(self, position: int) -> Fault:
@@ -328,7 +328,7 @@ class PacketPlan:
             self._loops.mark_dependents(changed, self._graph.sptr, self._graph.sidx, self._graph.dirty)
 
 
-def _template_size(template: Template) -> int:
+def _template_size(template: DefinitionTemplate) -> int:
     return _TEMPLATE_BYTES + estimated_size(dict(template.params)) + sum([len(name) for name, _ in template.inputs])
 
 

@@ -16,7 +16,7 @@ from rebaser_core.definitions import BY_ID
 from rebaser_core.errors import DvuError
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.state.columns import Columns
-from rebaser_core.state.templates import Template
+from rebaser_core.state.templates import DefinitionTemplate
 
 Ints: TypeAlias = npt.NDArray[np.int32]
 Longs: TypeAlias = npt.NDArray[np.int64]
@@ -50,7 +50,7 @@ class Expansion:
     members: Ints
     input_counts: Longs
     template: Ints
-    widened: list[Template]
+    widened: list[DefinitionTemplate]
     faults: dict[int, tuple[str, str]]
 
 
@@ -132,7 +132,7 @@ def _name_inputs(columns: Columns, rows: Ints, positions: list[int], expansion: 
                 templates[inputs] = None
             else:
                 templates[inputs] = -1 - len(expansion.widened)
-                expansion.widened.append(Template("object", tuple([(id_, -1) for id_ in ids]), {}))
+                expansion.widened.append(DefinitionTemplate("object", tuple([(id_, -1) for id_ in ids]), {}))
         template = templates[inputs]
         if template is not None:
             expansion.template[position] = template
@@ -154,7 +154,7 @@ def _input_rows(row: int, expansion: Expansion) -> list[int]:
 
 def _widened_templates(
     columns: Columns, template: Ints, pattern_counts: Ints, positions: Longs, sizes: Longs
-) -> tuple[Ints, list[Template]]:
+) -> tuple[Ints, list[DefinitionTemplate]]:
     """Make the widened templates of definitions that have patterns: each pattern becomes one input for each value that
     it matches. Return a code for each definition, and the list of widened templates. The code `-k - 1` denotes element
     `k` of the list.
@@ -165,7 +165,7 @@ def _widened_templates(
     have the same template, positions and sizes share a widened template.
     """
     starts = np.cumsum(pattern_counts) - pattern_counts
-    codes, widened = np.empty_like(template), list[Template]()
+    codes, widened = np.empty_like(template), list[DefinitionTemplate]()
     for count in np.unique(pattern_counts).tolist():
         alike = np.flatnonzero(pattern_counts == count)
         nth_patterns = [starts[alike] + nth for nth in range(count)]
@@ -191,7 +191,7 @@ def _distinct(first: Ints, others: Iterable[Longs]) -> tuple[Longs, Longs]:
     return examples, which
 
 
-def _widen(template: Template, size_at: dict[int, int]) -> Template:
+def _widen(template: DefinitionTemplate, size_at: dict[int, int]) -> DefinitionTemplate:
     """Return `template` with each pattern replaced by one input for each value that it matches. `size_at` maps the
     position of a pattern among the inputs to the number of these values."""
     start = 0
@@ -201,4 +201,4 @@ def _widen(template: Template, size_at: dict[int, int]) -> Template:
         # A single input (count -1) is never a pattern.
         inputs.append((name, count if count < 0 else sum(size_at.get(position, 1) for position in range(start, end))))
         start = end
-    return Template(template.function, tuple(inputs), template.params)
+    return DefinitionTemplate(template.function, tuple(inputs), template.params)

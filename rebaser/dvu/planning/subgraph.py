@@ -18,7 +18,7 @@ from rebaser_core.state.change_set import View
 from rebaser_core.state.columns import Columns
 from rebaser_core.state.kinds import ABSENT
 from rebaser_core.state.patterns.links import PatternLinks
-from rebaser_core.state.templates import Template
+from rebaser_core.state.templates import DefinitionTemplate
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import functions_of
 
@@ -56,7 +56,7 @@ class Subgraph:
     order: Ints
     cycles: list[list[int]]
     template: Ints
-    widened: list[Template]
+    widened: list[DefinitionTemplate]
     faults: dict[int, tuple[str, str]]
 
 

@@ -27,7 +27,7 @@ from rebaser.dvu.spark.blocking import DeadlineExceeded, run_interruptible, run_
 from rebaser.dvu.spark.bundle import bundle
 from rebaser.dvu.spark.session import Session, SessionError
 from rebaser.dvu.wire.column import Column
-from rebaser.dvu.wire.packet import NEVER_COMPUTED, PacketBuilder, Results, Template
+from rebaser.dvu.wire.packet import NEVER_COMPUTED, DefinitionTemplate, PacketBuilder, Results
 from rebaser.dvu.wire.structure import Structure, StructurePacket
 from rebaser.embedded.spark import Jvm, check_java, default_parallelism, spark_master
 from rebaser_client.backoff import Backoff
@@ -42,7 +42,7 @@ _NO_STORE = (
     "give the workers access to the blob store (package obstore, credentials, the folder); until then, the structure "
     "of a large change set is sent with each of its updates"
 )
-_SUM = Template("sum", (("values", 2),), {})
+_SUM = DefinitionTemplate("sum", (("values", 2),), {})
 _PROBE_STRUCTURE = Structure.make(2, [_SUM], np.zeros(1, np.int32), np.arange(2, dtype=np.int32))
 _RETRY, _RETRY_MAX = 0.5, 30.0  # initial and maximum seconds between attempts to open a session
 

@@ -17,13 +17,14 @@ import pyarrow as pa
 from rebaser.dvu.wire.column import FAULT, FLOAT, IN_ERROR, NEVER_COMPUTED, NO_VALUE, Column, Digest, Item, Sentinel
 from rebaser.dvu.wire.framing import pack, unpack
 from rebaser_core.errors import DvuError
-from rebaser_core.state.templates import Template
+from rebaser_core.state.templates import DefinitionTemplate
 from rebaser_core.values import Json, check_json
 
 __all__ = [
     "IN_ERROR",
     "NEVER_COMPUTED",
     "NO_VALUE",
+    "DefinitionTemplate",
     "Digest",
     "Item",
     "NodeFault",
@@ -31,7 +32,6 @@ __all__ = [
     "PacketBuilder",
     "Results",
     "Sentinel",
-    "Template",
     "estimated_size",
 ]
 
@@ -60,7 +60,7 @@ class Packet:
     number: int
     code: str
     functions: dict[str, str | None]
-    templates: list[Template]
+    templates: list[DefinitionTemplate]
     constants: Column
     template: IntArray
     refs: IntArray
@@ -124,7 +124,7 @@ class PacketBuilder:
     number: int
     code: str
     functions: dict[str, str | None] = field(default_factory=dict)
-    templates: list[Template] = field(default_factory=list)
+    templates: list[DefinitionTemplate] = field(default_factory=list)
     constants: list[Item] = field(default_factory=list)
     template: list[int] = field(default_factory=list)
     refs: list[int] = field(default_factory=list)
@@ -270,13 +270,14 @@ def read_packet(data: bytes | pa.Buffer) -> tuple[dict[str, Any], dict[str, Any]
     return meta, columns
 
 
-def encode_templates(templates: list[Template]) -> list[Any]:
+def encode_templates(templates: list[DefinitionTemplate]) -> list[Any]:
     """Return `templates` in a form that CBOR can represent."""
     return [[each.function, [list(pair) for pair in each.inputs], dict(each.params)] for each in templates]
 
 
-def decode_templates(raw: list[Any]) -> list[Template]:
+def decode_templates(raw: list[Any]) -> list[DefinitionTemplate]:
     """Return the templates that `encode_templates` encoded."""
     return [
-        Template(function, tuple([(name, count) for name, count in inputs]), params) for function, inputs, params in raw
+        DefinitionTemplate(function, tuple([(name, count) for name, count in inputs]), params)
+        for function, inputs, params in raw
     ]

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from rebaser.dvu.wire.column import UNKNOWN, Column
 from rebaser.dvu.wire.framing import pack, unpack
-from rebaser.dvu.wire.packet import VERSION, Packet, Template, decode_templates, encode_templates
+from rebaser.dvu.wire.packet import VERSION, DefinitionTemplate, Packet, decode_templates, encode_templates
 from rebaser_core.blobs.address import address_of
 from rebaser_core.errors import DvuError
 
@@ -37,7 +37,7 @@ class Structure:
     """
 
     base: int
-    templates: list[Template]
+    templates: list[DefinitionTemplate]
     template: Ints
     refs: Ints
     starts: npt.NDArray[np.int64]
@@ -46,7 +46,7 @@ class Structure:
     address: str
 
     @classmethod
-    def make(cls, base: int, templates: list[Template], template: Ints, refs: Ints) -> "Structure":
+    def make(cls, base: int, templates: list[DefinitionTemplate], template: Ints, refs: Ints) -> "Structure":
         """Return a new structure. The caller must ensure that each node comes after all nodes that it reads, and that
         all `refs` are in range."""
         meta = {"version": VERSION, "base": base, "templates": encode_templates(templates)}
@@ -166,7 +166,7 @@ def decode(meta: dict[str, Any], row: dict[str, Any]) -> Packet | StructurePacke
         raise DvuError(f"unreadable packet: {type(error).__name__}: {str(error)[:200]}") from None
 
 
-def function_names(templates: Sequence[Template]) -> set[str]:
+def function_names(templates: Sequence[DefinitionTemplate]) -> set[str]:
     """Return the names of the functions that `templates` call."""
     return {template.function for template in templates}
 

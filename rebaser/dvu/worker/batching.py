@@ -15,7 +15,7 @@ from rebaser.dvu.functions.base import Function
 from rebaser.dvu.functions.vectorized import checked_results, to_column, to_list
 from rebaser.dvu.wire.column import DIGEST, FALSE, FLOAT, INT, ITEM_OF_KIND, OTHER, TRUE
 from rebaser.dvu.wire.equality import unchanged
-from rebaser.dvu.wire.packet import Template
+from rebaser.dvu.wire.packet import DefinitionTemplate
 from rebaser_core import thresholds
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.values import Json
@@ -78,7 +78,7 @@ def _compute_template(state: BatchState, nodes: Any, number: int, functions: Seq
             _call(state, part, refs, template, function)
 
 
-def _call(state: BatchState, nodes: Any, refs: Any, template: Template, function: Function) -> None:
+def _call(state: BatchState, nodes: Any, refs: Any, template: DefinitionTemplate, function: Function) -> None:
     """Compute `nodes` with one call of the vector form of `function`. `refs` has a row for each node: the slots of its
     inputs, none of which is in error. If the call fails, repeat it in parts, so that one bad node forces only a few
     nodes to be computed one by one."""
@@ -99,7 +99,7 @@ def _call(state: BatchState, nodes: Any, refs: Any, template: Template, function
 
 
 def bind_inputs(
-    template: Template, function: Function, inputs: list[Any], collect: Callable[[list[Any]], Any] = list
+    template: DefinitionTemplate, function: Function, inputs: list[Any], collect: Callable[[list[Any]], Any] = list
 ) -> Any:
     """Return `inputs` in the form that `function` takes: a list, or a mapping by name.
 
@@ -116,7 +116,7 @@ def bind_inputs(
     return named
 
 
-def scalar_caller(template: Template, function: Function) -> Callable[[list[Json]], Any]:
+def scalar_caller(template: DefinitionTemplate, function: Function) -> Callable[[list[Json]], Any]:
     """Return a function that computes one value with the vector form of `function`."""
     vector: Any = function.vector
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from rebaser.dvu import faults
 from rebaser.dvu.functions.base import Function, FunctionError
-from rebaser.dvu.wire.packet import Template
+from rebaser.dvu.wire.packet import DefinitionTemplate
 from rebaser.dvu.worker import batching
 from rebaser.dvu.worker.child_process import CallOutcome, ChildProcess
 from rebaser_core.errors import UnprocessableError
@@ -18,7 +18,7 @@ from rebaser_core.values import INT64_MAX, INT64_MIN, IntegerRangeError, Json, N
 Caller: TypeAlias = Callable[[list[Json]], Json]
 
 
-def make_caller(template: Template, function: Function | None) -> Caller | tuple[str, str]:
+def make_caller(template: DefinitionTemplate, function: Function | None) -> Caller | tuple[str, str]:
     """Return a caller: a function that computes a value with this `template` from its input values. If `function` is
     None, return the code and message of the fault that the value gets."""
     if function is None:
