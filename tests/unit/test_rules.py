@@ -88,3 +88,11 @@ def test_what_tests_a_room_imports_from_it(room: str) -> None:
         support = re.findall(r"^from tests\.support\.(\w+) import", text, re.MULTILINE)
         texts = [text, *((sources.ROOT / "tests" / "support" / f"{name}.py").read_text() for name in support)]
         assert any(re.search(rf"\b{re.escape(room)}[ .]", one) for one in texts), file
+
+
+def test_each_test_that_the_table_of_crashes_names_exists() -> None:
+    tests = sources.ROOT / "tests"
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", (tests / "README.md").read_text())
+    assert len(named) > 20
+    missing = [name for path, name in named if f"def {name}(" not in (tests / path).read_text()]
+    assert not missing
