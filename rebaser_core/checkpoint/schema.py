@@ -130,6 +130,6 @@ def read_taken(raw: object) -> dict[str, int]:
 def read_flag(raw: object) -> bool:
     """Return true if the field `raw` is true, and false if it is missing (None). Raise `UnprocessableError` for any
     other content."""
-    if raw not in (None, True):
+    if raw is not None and raw is not True:  # not 1, which equals true
         raise malformed("a field of the checkpoint is neither true nor missing")
     return raw is True

@@ -3,7 +3,8 @@ release, and when the other change set is closed or deleted meanwhile."""
 
 import pytest
 
-from rebaser.change_set.log.commit_log import CommitLog, EncodedCommit
+from rebaser.change_set.log.commit_log import CommitLog
+from rebaser.change_set.log.encoded_commit import EncodedCommit
 from rebaser.change_set.readers import offer_reader
 from rebaser_client import RebaserClient, Set
 from rebaser_client.jetstream import JetStream

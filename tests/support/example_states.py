@@ -1,23 +1,28 @@
 """States that hold everything that a checkpoint can hold, and the files of their checkpoints."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rebaser_core.blobs.address import address_of
 from rebaser_core.checkpoint import open_checkpoint, read_checkpoint
 from rebaser_core.commit import (
+    PULL_ATTEMPT,
     Applied,
     Attempt,
     Commit,
     Computed,
     Kind,
+    Marking,
+    Origin,
+    Source,
 )
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Recompute, Remove, Set
 from rebaser_core.values import Fault
 from tests.support.checkpoints import Stored
-from tests.support.example_messages import AT, DECISIONS, ID, OWNER, REDRIVEN, STREAM, UPDATES
+from tests.support.example_messages import AT, BASE, DECISIONS, ID, OWNER, REDRIVEN, STREAM, UPDATES
 
 FOLDER = Path(__file__).parents[1] / "wire" / "golden"
 
@@ -55,6 +60,23 @@ def edited(made: ChangeSetState) -> ChangeSetState:
         12, Commit(ID, 11, Kind.REBASE, AT + 7, OWNER, Applied(STREAM, 17), 3, (), edits, recompute=asked)
     )
     return made
+
+
+def branched() -> ChangeSetState:
+    """Return a branch of `state` that is protected, took another branch, and whose last pull failed."""
+    made = state()
+    origin = Origin(BASE, 9, BASE, 9, follows=True)
+    made.fold(13, Commit(ID, 0, Kind.CREATE, AT + 5, OWNER, Applied(STREAM, 20), 3, DECISIONS[1:2], origin=origin))
+    taken = Commit(ID, 13, Kind.REBASE, AT + 6, OWNER, Applied(STREAM, 21), 3, DECISIONS[2:3], source=Source("ann", 7))
+    made.fold(15, replace(taken, delta=(Set("new", 1),), before=()))
+    made.fold(16, Commit(ID, 15, Kind.MARK, AT + 7, OWNER, None, 3, marking=Marking(protected=True)))
+    made.fold(17, Commit(ID, 16, Kind.ATTEMPT, AT + 8, OWNER, None, 3, attempt=Attempt(PULL_ATTEMPT, 0, AT + 8, 2)))
+    return made
+
+
+def branch_part() -> bytes:
+    (data,) = Stored().write(branched()).parts
+    return data
 
 
 def first_part(worthwhile: int = Thresholds().uncompressed_max_rows, *, tracked: bool = True) -> bytes:
@@ -95,6 +117,10 @@ def parts(folded: ChangeSetState) -> dict[str, Any]:
         "redriven": list(folded.redriven.items()),
         "attempts": sorted(folded.attempts.items()),
         "edited": (folded.edited, folded.untracked),
+        # The changes and conflicts are in a blob of their own.
+        "branch": None if folded.branch is None else replace(folded.branch, changes={}, conflicts={}),
+        "taken": folded.taken,
+        "guarded": (folded.protected, folded.born_ms),
     }
 
 

@@ -65,6 +65,8 @@ from tests.support.example_messages import (
 )
 from tests.support.example_states import (
     FOLDER,
+    branch_part,
+    branched,
     edited,
     first_part,
     parts,
@@ -212,6 +214,7 @@ def examples() -> Iterator[Example]:
         ("v3.first", state(), first_part),
         ("v3.second", edited(state()), second_part),
         ("v3.compressed", state(), partial(first_part, worthwhile=0)),
+        ("v3.branch", branched(), branch_part),
     ):
         yield Example(
             f"Checkpoint.{name}.arrow",
