@@ -26,6 +26,7 @@ def describe_owner(owner: Owner, now: float) -> dict[str, object]:
         "retryIn": round(max(state.retry_at - now, 0.0), 3) if state.dvu is Dvu.WAITING else 0.0,
         "done": 0 if progress is None else progress.done,
         "total": None if progress is None else progress.total,
+        "silent": 0.0 if progress is None else round(progress.silent(now), 3),
         "updateSeconds": 0.0 if progress is None else round(now - progress.started, 3),
         "stopping": "" if state.stopping is None else state.stopping.value,
         "deliveries": owner.lease.task.message.delivered,
@@ -34,7 +35,7 @@ def describe_owner(owner: Owner, now: float) -> dict[str, object]:
     }
 
 
-def take_census(owners: Collection[Owner], slow_updates: Iterable[SlowUpdate]) -> Census:
+def take_census(owners: Collection[Owner], slow_updates: Iterable[SlowUpdate], now: float) -> Census:
     """Count the owners by their states. This takes time in proportion to their number."""
     states = [owner.lifecycle for owner in owners]
     logs = [owner.commits for owner in owners if owner.commits is not None]
@@ -43,6 +44,7 @@ def take_census(owners: Collection[Owner], slow_updates: Iterable[SlowUpdate]) -
         updates=Counter(PUT_OFF if state.is_put_off else state.update_state for state in states),
         slow_updates=tuple(slow_updates),
         debt_age=max((log.debt.age() for log in logs), default=0.0),
+        update_silent=max((one.progress.silent(now) for one in owners if one.progress is not None), default=0.0),
         append_age=max((log.append_waits() for log in logs), default=0.0),
         values=sum(len(log.state.cells) for log in logs),
         tail_max=max((log.tail_weight for log in logs), default=0),

@@ -78,6 +78,8 @@ def about_change_set(context: Context, server: Server, payload: bytes) -> dict[s
         "rtt": context.connection.away_and_rtt()[1],
         "time": time.time(),
         "lag": RECENT_LAG.seconds,
+        "reading": context.loads.of(key),
+        "sparkWaits": sum(context.engine.load[0]),
         "recentUpdates": context.recent_updates.of(key),
         "seesJobs": context.settings.spark.startswith("local"),  # the workers of another Spark report no progress
     }

@@ -131,7 +131,7 @@ class Server:
 
     def census(self) -> Census:
         """Count the owners by their states. This takes time in proportion to their number."""
-        return take_census(self._owners.values(), self._updates_reporter.slow())
+        return take_census(self._owners.values(), self._updates_reporter.slow(), self._context.now())
 
     def about(self, key: ChangeSetKey) -> dict[str, object]:
         """Return this server's report on the change set `key`; empty if this server does not hold its task."""

@@ -116,6 +116,7 @@ class Census:
     - `phases`: the number of owners in each phase. `updates`: the number of owners in each state of their update.
     - `slow_updates`: the updates that have run for a long time.
     - `debt_age`: the age of the oldest update that is due, in seconds.
+    - `update_silent`: the longest time, in seconds, for which Spark has processed no value of a running update.
     - `append_age`: the seconds for which the oldest append in progress has waited for NATS.
     - `values`: the number of values in all owned change sets.
     - `tail_max`: the largest number of bytes that a log has after its newest checkpoint.
@@ -125,6 +126,7 @@ class Census:
     updates: Mapping[str, int] = field(default_factory=dict)
     slow_updates: tuple[SlowUpdate, ...] = ()
     debt_age: float = 0.0
+    update_silent: float = 0.0
     append_age: float = 0.0
     values: int = 0
     tail_max: int = 0

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from rebaser.change_set.known_functions import load_functions
 from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.runtime.context import Context
+from rebaser.runtime.reading import reading
 from rebaser_client.jetstream import OrderedConsumer, StreamInfo
 from rebaser_client.task_groups import flat_task_group
 from rebaser_core.commit import Applied
@@ -38,9 +39,14 @@ async def open_change_set(context: Context, key: ChangeSetKey, on_ready: Callabl
     The log is read, the request stream is described and the queue is opened at the same time, because each takes a
     round trip. A request that is delivered before the log is read may be decided already; the log then has its outcome.
 
-    Raise the errors of `open_log`, `SharedStreamInfo.start` and `OrderedConsumer`, and `TransientError` with code
-    `stream_lost` if the stream was replaced meanwhile.
+    `Context.loads` notes what is being read. Raise the errors of `open_log`, `SharedStreamInfo.start` and
+    `OrderedConsumer`, and `TransientError` with code `stream_lost` if the stream was replaced meanwhile.
     """
+    with context.loads.loading(key):
+        return await _open(context, key, on_ready)
+
+
+async def _open(context: Context, key: ChangeSetKey, on_ready: Callable[[], None]) -> OpenChangeSet:
     subjects = context.subjects
     consumer = OrderedConsumer(
         context.js,
@@ -53,7 +59,8 @@ async def open_change_set(context: Context, key: ChangeSetKey, on_ready: Callabl
 
     async def open_queue() -> None:
         nonlocal is_open
-        await consumer.__aenter__()
+        with reading("the queue of requests"):
+            await consumer.__aenter__()
         is_open = True
 
     description = context.requests_info.start()
@@ -61,7 +68,8 @@ async def open_change_set(context: Context, key: ChangeSetKey, on_ready: Callabl
         async with flat_task_group() as group:
             group.start_soon(open_queue)
             commits = await open_log(context, key)
-            stream = await description
+            with reading("the state of the queue"):
+                stream = await description
         applied = commits.state.applied
         decided = decided_through(commits.state, stream.created, stream.last_sequence)
         if applied is not None and decided != applied.sequence:
@@ -78,8 +86,10 @@ async def open_change_set(context: Context, key: ChangeSetKey, on_ready: Callabl
 
 async def open_log(context: Context, key: ChangeSetKey) -> CommitLog:
     """Load the log of `key`. Raise the errors of `StateLoader.load`."""
-    await load_functions()
-    loaded = await context.reader.load(key)
+    with reading("the plug-ins"):
+        await load_functions()
+    with reading("the log"):
+        loaded = await context.reader.load(key)
 
     def unanswered(error: TransientError) -> None:
         context.stream_watch.check_soon()  # a missing stream may be the cause

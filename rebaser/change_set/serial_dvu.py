@@ -126,12 +126,15 @@ class SerialDvu:
         context, seconds = self._context, self._context.settings.dvu_timeout
         label = str(self._commits.key)
 
+        def recorded(done: int, total: int) -> None:
+            progress.record(context.now(), done, total)
+
         def entered(stage: str, plan: str, wave: int) -> None:
             progress.enter(context.now(), stage, plan, wave)
 
         try:
             with anyio.fail_after(seconds):
-                return await update(view, context.engine, label=label, progress=progress.record, entered=entered)
+                return await update(view, context.engine, label=label, progress=recorded, entered=entered)
         except TimeoutError:
             raise DvuError(
                 f"the update of {label} took longer than {seconds:g} s (REBASER_DVU_TIMEOUT) and will be retried",

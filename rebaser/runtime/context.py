@@ -17,6 +17,7 @@ from rebaser.embedded.spark import Jvm
 from rebaser.runtime.dead_letters import DeadLetterPublisher
 from rebaser.runtime.health import HealthStatus
 from rebaser.runtime.measured import MeasuredBlobs, MeasuredJetStream
+from rebaser.runtime.reading import Loads
 from rebaser.runtime.recent_updates import RecentUpdates
 from rebaser.runtime.request_deleter import RequestDeleter
 from rebaser.runtime.shared_info import SharedStreamInfo
@@ -67,6 +68,7 @@ class Context:
     memory: int = UNKNOWN_MEMORY
     tails: TailCache = field(default_factory=TailCache)
     health: HealthStatus = field(default_factory=HealthStatus)
+    loads: Loads = field(default_factory=Loads)
     recent_updates: RecentUpdates = field(default_factory=RecentUpdates)
     suspect_request_lock: anyio.Lock = field(default_factory=anyio.Lock)
     suspect_dvu_lock: anyio.Lock = field(default_factory=anyio.Lock)

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, TypeVar
 
+from rebaser.runtime.reading import reading
 from rebaser.telemetry.feeds import api_call, blob_operation
 from rebaser_client.blobs import BlobStore
 from rebaser_client.blobs.store import MAX_BLOB
@@ -38,7 +39,8 @@ class MeasuredBlobs:
         return await _measured("has", self._store.has(address), lambda _: 0)
 
     async def get(self, address: str, *, max_bytes: int = MAX_BLOB) -> bytes:
-        return await _measured("get", self._store.get(address, max_bytes=max_bytes), len)
+        with reading(f"blob {address}"):
+            return await _measured("get", self._store.get(address, max_bytes=max_bytes), len)
 
 
 async def _measured(op: Literal["put", "has", "get"], work: Awaitable[T], size: Callable[[T], int]) -> T:

@@ -259,6 +259,11 @@ GAUGES = (
         lambda _, census: census.debt_age,
     ),
     _gauge(
+        "dvu_silent_seconds_max",
+        "The longest time for which Spark has processed no value of a running update; waiting for a Spark job counts.",
+        lambda _, census: census.update_silent,
+    ),
+    _gauge(
         "append_age_seconds_max",
         "The time for which the oldest append in progress on this server has waited for NATS.",
         lambda _, census: census.append_age,

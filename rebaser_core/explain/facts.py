@@ -26,10 +26,13 @@ class OwnerFacts:
       set, and `no_slot` if it has the task but no free slot. It is None if the server neither owns the change set nor
       has its task.
     - `idle` is the time since the server last decided a request, ended an update, or finished loading.
+    - `reading` is what the server reads if it is loading the change set, or empty if that is not known.
     - `update` is `idle`, `owed` (due, but not started), `running`, or `waiting` (for the next attempt, which begins in
       `retry_in` seconds). `failures` is the number of consecutive failed attempts. `update_seconds` is how long the
       update has been running, and `done` is how many of `total` values it has updated. `sees_jobs` is true if `done`
-      grows while a Spark job runs, and false if it grows only when a job ends.
+      grows while a Spark job runs, and false if it grows only when a job ends. `silent` is how long Spark has processed
+      no value of it, `spark_waits` is how many calls of updates wait for a Spark job, and `function` is the function
+      that Spark has been running for seconds, or empty if that is not known.
     - `append_waits` is how long the append of the owner's current commit has been waiting for an answer of NATS, and
       `append_took` is how long its newest append of the last seconds took. They are 0 if there is none.
     - `stopping` is the reason why the server is giving up the change set, or empty if it is not giving it up.
@@ -46,6 +49,7 @@ class OwnerFacts:
 
     phase: str | None = None
     idle: float = 0.0
+    reading: str = ""
     update: str = "idle"
     failures: int = 0
     retry_in: float = 0.0
@@ -53,6 +57,9 @@ class OwnerFacts:
     total: int | None = None
     update_seconds: float = 0.0
     sees_jobs: bool = False
+    silent: float = 0.0
+    spark_waits: int = 0
+    function: str = ""
     append_waits: float = 0.0
     append_took: float = 0.0
     stopping: str = ""

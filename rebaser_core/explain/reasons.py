@@ -11,7 +11,10 @@ from rebaser_core.explain.facts import ChangeSetFacts, OwnerFacts, ServerFacts
 from rebaser_core.explain.reason import WaitReason, age, times
 from rebaser_core.shell import command
 
+LONG_LOAD = 20.0  # seconds after which a load is reported as stuck: a million values take about six
 STUCK = 10.0  # seconds after which an owner that decides no requests is reported as stuck
+SILENT = 20.0  # seconds without a value that is done, after which a function is reported as hanging
+SILENT_JOB = 45.0  # the same if values are done only when a Spark job ends
 LONG_UPDATE = 60.0  # seconds after which a running update is reported as possibly hanging
 NO_VALUE_YET = 20.0  # seconds after which an update that has not computed a single value counts as long
 QUIET, UPDATE = "quiet", "update"
@@ -123,11 +126,16 @@ def _by_phase(facts: ChangeSetFacts, server: ServerFacts, about: OwnerFacts) -> 
     if about.phase == "no_slot":
         yield _slots_full(facts, f"server {server.id} has the task, but it has no free slot")
     elif about.phase == "loading":
+        reads = f": it reads {about.reading}" if about.reading else ""
+        stuck, doctor = about.idle > LONG_LOAD, command("doctor", facts.workspace, facts.change_set)
         yield WaitReason(
-            "loading",
-            f"server {server.id} is loading the change set{again}, for {age(about.idle)}{trouble}",
-            "wait: a large change set takes seconds to load; if it is loaded repeatedly, see the last failure, and "
-            f"check the log with `{command('doctor', facts.workspace, facts.change_set)}`",
+            "load_stuck" if stuck else "loading",
+            f"server {server.id} is loading the change set{again}, for {age(about.idle)}{reads}{trouble}",
+            "if it reads a blob, check the blob store (REBASER_BLOBS); if it reads plug-ins, the import of one of them "
+            f"blocks; otherwise, check NATS. `{doctor}` reads the log, too"
+            if stuck
+            else "wait: a large change set takes seconds to load; if it is loaded repeatedly, see the last failure, "
+            f"and check the log with `{doctor}`",
         )
     elif about.phase == "deciding" and not surroundings.slow_append(facts):
         stuck = min(about.idle, facts.queue.oldest) > STUCK
@@ -168,6 +176,10 @@ def _update(server: ServerFacts, about: OwnerFacts) -> Iterator[WaitReason]:
         )
     elif about.update == "running":
         total = "it is being planned" if not about.total else f"{100 * about.done // about.total} % of {about.total:,}"
+        hangs = about.silent > (SILENT if about.sees_jobs else SILENT_JOB)
+        if hangs and (about.function or not about.spark_waits):
+            yield _hanging(server, about, total)
+            return
         stands = about.sees_jobs and about.total and not about.done
         slow = about.update_seconds > (NO_VALUE_YET if stands else LONG_UPDATE)
         yield WaitReason(
@@ -182,6 +194,17 @@ def _update(server: ServerFacts, about: OwnerFacts) -> Iterator[WaitReason]:
         yield WaitReason(
             "dvu_due", f"an update is due on server {server.id}", "wait: it begins as soon as requests pause"
         )
+
+
+def _hanging(server: ServerFacts, about: OwnerFacts, total: str) -> WaitReason:
+    function = f", because the function {about.function} runs" if about.function else ""
+    return WaitReason(
+        "dvu_hangs",
+        f"server {server.id} has been updating derived values for {age(about.update_seconds)}: {total}, and none "
+        f"of them in the last {age(about.silent)}{function}",
+        "a function is very slow or hangs: fix the plug-in, or remove the values that use it; the Spark UI shows the "
+        "task, and REBASER_DVU_TIMEOUT limits the time of an attempt",
+    )
 
 
 def _put_off(text: str) -> WaitReason:

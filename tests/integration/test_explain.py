@@ -1,35 +1,25 @@
 """The answers of `explain` about waiting change sets on a real server, for each reason that is easy to cause."""
 
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import pytest
 
-from rebaser import pings
-from rebaser.change_set.log import commit_log
 from rebaser.change_set.processor import Processor
-from rebaser.pings import about_change_set, answer_pings, describe
+from rebaser.pings import about_change_set
 from rebaser.server import Server
 from rebaser.settings import Settings
 from rebaser_client import Derive, RebaserClient, Set, Update
-from rebaser_client.admin import explanations
-from rebaser_client.admin import servers as asking
-from rebaser_client.admin.explanations import Explanation
 from rebaser_client.jetstream import JetStream
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.commit import CheckpointRef, Kind
-from rebaser_core.explain import reasons
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_commit
 from rebaser_core.streams.subjects import Subjects
 from tests.support.commands import rebaser, rebaser_json
 from tests.support.contexts import context_of
-from tests.support.nats_proxy import Frame, Proxy
+from tests.support.explaining import Explain, answering, explains
 from tests.support.owned_log import OpenLog
 from tests.support.owners import DOUBLE, Engine, serving
 
@@ -38,50 +28,9 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 KEY = ChangeSetKey("ws", "cs")
 
 
-@asynccontextmanager
-async def answering(
-    js: JetStream, subjects: Subjects, engine: object = None, *, run: bool = True, **settings: Any
-) -> AsyncIterator[None]:
-    """Run a server that answers pings. Without `run`, it owns nothing."""
-    engine = engine or Engine()
-    quiet = {"sweep_interval": 600} | settings
-    async with anyio.create_task_group() as group:
-        if run:
-            async with serving(js, subjects, engine, **quiet) as server:
-                await _answer(group, server)
-                yield
-                group.cancel_scope.cancel()
-        else:
-            await _answer(group, Server(context_of(js, subjects, Settings(server_id="idle", **quiet), engine)))
-            yield
-            group.cancel_scope.cancel()
-
-
-async def _answer(group: anyio.abc.TaskGroup, server: Server) -> None:
-    context = server._context
-    group.start_soon(answer_pings, context, partial(describe, server), partial(about_change_set, context, server))
-
-
-Explain = Callable[..., Awaitable[Explanation]]
-
-
 @pytest.fixture
 def until(client: RebaserClient) -> Explain:
-    """Repeat the call until the first reason has this code, and return the explanation."""
-
-    async def until(code: str, change_set: str = "cs") -> Explanation:
-        said: list[str] = []
-        try:
-            with anyio.fail_after(60):
-                while True:
-                    told = await client.explain("ws", change_set)
-                    said = [reason.code for reason in told.reasons]
-                    if said[0] == code:
-                        return told
-        except TimeoutError:
-            raise AssertionError(f"{said} in place of {code}") from None
-
-    return until
+    return explains(client)
 
 
 async def test_nobody_works_and_nobody_was_told(
@@ -134,70 +83,6 @@ async def test_all_slots_are_taken(
         await until("quiet", "other")
 
 
-@pytest.mark.parametrize("lost", [False, True], ids=["late", "never"])
-async def test_a_disk_that_stores_commits_slowly_is_named_and_not_the_owner(
-    js: JetStream,
-    lossy: JetStream,
-    proxy: Proxy,
-    subjects: Subjects,
-    client: RebaserClient,
-    until: Explain,
-    monkeypatch: pytest.MonkeyPatch,
-    lost: bool,
-) -> None:
-    """The answers to appends wait, or never come, while the connection and all other answers are fast."""
-    held: list[bytes] = []
-    slow = True
-
-    def hold(frame: Frame) -> bool:
-        if not slow or f'"{subjects.commits_stream}"'.encode() not in frame.payload or b'"seq"' not in frame.payload:
-            return False
-        held.append(frame.raw)
-        return True
-
-    proxy.lose = hold
-    monkeypatch.setattr(reasons, "STUCK", 0.0)
-    async with answering(lossy, subjects):
-        await client.enqueue_updates("ws", "cs", [Set("a", 1)])
-        told = await until("slow_storage")
-        assert told.waits
-        assert not {"owner_stuck", "deciding"} & {reason.code for reason in told.reasons}
-        if lost:
-            with anyio.fail_after(60):
-                while not (trouble := (await client.explain("ws", "cs")).facts.servers[0].trouble):
-                    pass
-            assert "has not answered an append" in trouble
-            assert (await client.explain("ws", "cs")).reasons[0].code == "slow_storage"
-        slow = False
-        if not lost:
-            await proxy.say(b"".join(held))
-            assert (await until("slow_storage")).facts.servers[0].about  # the append has ended, and was slow
-        monkeypatch.setattr(commit_log, "RECENT", 0.0)
-        await until("quiet")
-
-
-@pytest.mark.parametrize(("machines", "wrong"), [(("here",), "this machine"), (("here", "server"), "NATS")])
-async def test_the_wrong_clock_is_named(
-    js: JetStream,
-    subjects: Subjects,
-    client: RebaserClient,
-    monkeypatch: pytest.MonkeyPatch,
-    machines: tuple[str, ...],
-    wrong: str,
-) -> None:
-    """The clock of the machine that asks is wrong, or that of NATS, from which all others differ."""
-    async with answering(js, subjects):
-        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
-        for module in (asking, explanations):
-            monkeypatch.setattr(module, "time", lambda: time.time() - 3600)
-        if "server" in machines:
-            monkeypatch.setattr(pings, "time", SimpleNamespace(time=lambda: time.time() - 3600))
-        [reason] = (await client.explain("ws", "cs")).reasons
-        assert (reason.code, reason.waits) == ("clock_wrong", False)
-        assert reason.text.startswith(f"the clock of {wrong} is ")
-        assert "60 min" in reason.text
-
-
 async def test_an_owner_that_does_not_answer_may_be_dead(
     js: JetStream, subjects: Subjects, client: RebaserClient, until: Explain
 ) -> None:
@@ -225,24 +110,6 @@ async def test_a_full_log_is_named(js: JetStream, subjects: Subjects, client: Re
         await until("log_full")
         await js.call(f"STREAM.UPDATE.{info.name}", {**info.config})
         await until("quiet")
-
-
-async def test_a_full_stream_of_dead_letters_is_named(
-    js: JetStream, subjects: Subjects, client: RebaserClient, until: Explain
-) -> None:
-    async with answering(js, subjects):
-        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
-        info = await js.stream_info(subjects.dlq_stream)
-        await js.call(f"STREAM.UPDATE.{info.name}", {**info.config, "max_bytes": 100})
-        await js.publish(subjects.requests(KEY), b"odd" * 100)
-        await publish_task(js, subjects, KEY)
-        told = await until("dead_letters_full")
-        assert told.waits
-        assert not {"quiet", "working"} & {reason.code for reason in told.reasons}
-        await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 2)])  # a later commit does not hide it
-        assert "was not stored" in (await until("dead_letters_full")).facts.servers[0].trouble
-        await js.call(f"STREAM.UPDATE.{info.name}", {**info.config})
-        await until("dead_letters")
 
 
 async def test_a_log_that_cannot_be_read_is_named(
@@ -356,7 +223,7 @@ async def test_a_ping_that_names_nothing_sensible_is_answered_all_the_same(js: J
     for payload in (b"", b"?", b"[]", b'{"workspace":"ws"}', b'{"workspace":"a.b","changeSet":"c"}', b"[" * 2000):
         assert about(payload) == {}
     said: Any = about(b'{"workspace":"ws","changeSet":"cs"}')["changeSet"]
-    assert said.keys() == {"rtt", "time", "lag", "seesJobs", "recentUpdates"}
+    assert said.keys() == {"rtt", "time", "lag", "reading", "sparkWaits", "seesJobs", "recentUpdates"}
 
 
 @pytest.mark.parametrize(("spark", "sees"), [("local[*]", True), ("sc://spark:15002", False)])

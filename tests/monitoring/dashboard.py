@@ -90,6 +90,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Duration of updates", "s", quantiles("dvu_seconds")),
         Panel("Freshness: time until an update is committed", "s", quantiles("freshness_seconds")),
         Panel("Oldest update that is due", "s", (each("debt_age_seconds_max"),)),
+        Panel("Longest time in which an update made no progress", "s", (each("dvu_silent_seconds_max"),)),
         Panel(
             "Change sets by state of their update",
             "short",

@@ -221,6 +221,19 @@ SCENARIOS = {
         [fault("rebaser_debt_age_seconds_max", f"45+15x{REST}", instance=A)],
         [fault("rebaser_debt_age_seconds_max", 60), fault("rebaser_oldest_debt_age_seconds", 60, instance=A)],
     ),
+    "UpdateHangs": Scenario(
+        [
+            fault("rebaser_dvu_silent_seconds_max", f"12+15x{REST}", instance=A),
+            fault("rebaser_debt_age_seconds_max", f"14+15x{REST}", instance=A),
+        ],
+        [
+            # A value is done after 44 s; and on the other server, calls wait for Spark.
+            fault("rebaser_dvu_silent_seconds_max", f"14x0 29x0 44x0 2x{REST - 4}", instance=A),
+            fault("rebaser_dvu_silent_seconds_max", 60, instance=B),
+            fault("rebaser_spark_calls_waiting", 1, instance=B, lane="small"),
+        ],
+        SERVER_A,
+    ),
     "UpdatesFail": Scenario(
         [
             fault("rebaser_dvu_seconds_count", f"2+1x{REST}", result="failed"),

@@ -127,6 +127,8 @@ async def test_a_rolling_restart_leaves_no_gap(rounds: int, tmp_path: Path) -> N
                 await scraper.holds(f"rebaser_ready{one} == 1")
         await scraper.holds("count(count_over_time(process_start_time_seconds[1m]) > 2) == 2")
         await scraper.holds("count(count_over_time(rebaser_ready[1h]) > 5) == 2")
+        [most] = await scraper.query('max(count by (instance) (last_over_time({__name__=~"rebaser_.+"}[1h])))')
+        assert 300 < float(most["value"][1]) <= 900, "the series of a server stay few, whatever it did"
         empty = [query for query in QUERIES if not await scraper.query(filled(query))]
         assert not empty
         await check_no_gap(scraper, restarts)

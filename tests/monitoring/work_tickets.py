@@ -7,6 +7,10 @@ from tests.monitoring.alert import ANY_FULL, BLOBS_MISSING, DEAD_LETTERS_FAIL, N
 
 _FAILING = 'sum by (job) (increase(rebaser_dvu_seconds_count{result="failed"}[15m])) > 3'
 
+_HANGS = """max by (job, instance) (rebaser_dvu_silent_seconds_max) > 45
+and on (job, instance) rebaser_spark_up == 1
+unless on (job, instance) max by (job, instance) (rebaser_spark_calls_waiting) > 0"""
+
 WORK = (
     Alert(
         "DerivedSlow",
@@ -14,7 +18,8 @@ WORK = (
         f"""{owed(60)}
 unless on (job) {owed(1800)}
 unless on (job) {NO_SPARK}
-unless on (job) {_FAILING}""",
+unless on (job) {_FAILING}
+unless on (job) ({_HANGS})""",
         "an update of derived values has been due for a minute",
         "The derived values of at least one change set are stale, or its update is slow. Requests are applied.",
         (
@@ -24,6 +29,25 @@ unless on (job) {_FAILING}""",
         (
             "If a function is slow or hangs, fix the plug-in.",
             "If updates of your largest change sets take this long, raise the 60 s in the rule.",
+        ),
+    ),
+    Alert(
+        "UpdateHangs",
+        "ticket",
+        f"""{_HANGS}
+unless on (job) {owed(1800)}""",
+        "an update of derived values on {instance} makes no progress",
+        "Spark runs an update, but has processed none of its values for 45 s: a function is very slow, or hangs. Other "
+        "updates wait if such functions occupy all places of Spark. Requests are applied.",
+        (
+            "`rebaser status` shows the updates that run, and how many of their values are done.",
+            "`rebaser explain WS CS` shows the reason `dvu_hangs`, with the function if it is known.",
+            "The Spark UI shows the tasks that run, and how long. On a cluster, values count when their job ends.",
+        ),
+        (
+            "Fix the plug-in, or remove the values that use the function.",
+            "`REBASER_DVU_TIMEOUT` ends an attempt. Functions that call other systems need a time limit of their own.",
+            "If jobs of your largest change sets take this long, raise the 45 s in the rule.",
         ),
     ),
     Alert(

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from rebaser.runtime.context import Context
 from rebaser.runtime.dead_letters import DeadLetterPublisher
+from rebaser.runtime.measured import MeasuredBlobs
 from rebaser.runtime.request_deleter import RequestDeleter
 from rebaser.runtime.shared_info import SharedStreamInfo
 from rebaser.runtime.stream_watch import StreamWatch
@@ -19,7 +20,7 @@ from rebaser_core.streams.subjects import Subjects
 
 
 def context_of(js: JetStream, subjects: Subjects, settings: Settings, engine: object = None) -> Context:
-    blobs = open_blobs(None, js, subjects.blobs_bucket)
+    blobs = MeasuredBlobs(open_blobs(None, js, subjects.blobs_bucket))
     numbers = itertools.count(1)
     return Context(
         settings=settings,

@@ -3,6 +3,7 @@
 import ast
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -80,6 +81,7 @@ CASES: dict[str, ChangeSetFacts] = {
     "dvu_put_off": owned(BEHIND, "active", update="waiting", retry_in=20.0),
     "slots_full": replace(QUEUED, servers=(replace(NOBODY, owned=10),), task=NOT_DELIVERED),
     "loading": owned(QUEUED, "loading", idle=3.0),
+    "load_stuck": owned(QUEUED, "loading", idle=21.0, reading="the log, blob sha256:abc"),
     "deciding": owned(QUEUED, "deciding", idle=300.0),
     "owner_stuck": owned(replace(QUEUED, queue=QueueFacts(3, 60.0)), "deciding", idle=60.0),
     "handing_over": owned(QUEUED, "settling", stopping="yield"),
@@ -87,6 +89,7 @@ CASES: dict[str, ChangeSetFacts] = {
     "spark_down": owned(BEHIND, "active", "down: refused", update="running"),
     "dvu_waiting": owned(BEHIND, "active", update="waiting", failures=2, retry_in=4.0),
     "dvu_running": owned(BEHIND, "active", update="running", done=3, total=9, update_seconds=70.0),
+    "dvu_hangs": owned(BEHIND, "active", update="running", done=3, total=9, update_seconds=70.0, silent=46.0),
     "dvu_due": owned(BEHIND, "active", update="owed"),
     "not_published": replace(QUEUED, task=None),
     "task_on_its_way": replace(QUEUED, task=NOT_DELIVERED),
@@ -267,6 +270,24 @@ def test_an_update_without_a_single_value_may_hang_in_a_function(
 def test_an_update_on_a_spark_that_shows_no_progress_gets_more_time(seconds: float, hangs: bool) -> None:
     facts = owned(BEHIND, "active", update="running", done=0, total=9, update_seconds=seconds)
     assert ("a function may be slow or hang" in explain(facts)[0].advice) == hangs
+
+
+@pytest.mark.parametrize(
+    ("about", "hangs"),
+    [
+        ({"silent": 21.0, "sees_jobs": True}, True),
+        ({"silent": 19.0, "sees_jobs": True}, False),
+        ({"silent": 44.0}, False),
+        ({"silent": 46.0, "spark_waits": 2}, False),
+        ({"silent": 46.0, "spark_waits": 2, "function": "company.tax"}, True),
+    ],
+)
+def test_an_update_without_progress_hangs_unless_it_may_wait_for_its_turn(about: dict[str, Any], hangs: bool) -> None:
+    running: dict[str, Any] = {"update": "running", "done": 3, "total": 9, "update_seconds": 50.0}
+    facts = owned(BEHIND, "active", **running, **about)
+    [reason] = explain(facts)
+    assert reason.code == ("dvu_hangs" if hangs else "dvu_running")
+    assert str(about.get("function", "")) in reason.text
 
 
 def test_servers_that_are_too_old_to_say_explain_nothing_wrong() -> None:

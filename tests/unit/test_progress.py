@@ -34,7 +34,7 @@ def teller(now: float, *running: tuple[str, Progress]) -> ProgressReporter:
 
 def test_updates_that_take_long_are_told_and_the_longest_come_first() -> None:
     planned = Progress(7, 100.0)
-    planned.record(3, 10)
+    planned.record(104.0, 3, 10)
     found = teller(106.0, ("a", Progress(5, 103.1)), ("b", Progress(6, 103.0)), ("c", planned)).slow()
     assert [one.report for one in found] == [
         DvuProgress("ws", "c", "one", 7, 3, 10, 6.0),
@@ -54,6 +54,19 @@ def test_the_stages_of_an_update_add_up_over_its_waves() -> None:
         update.enter(now, stage, "packets", 1)
     update.end_stage(121.0)
     assert update.stages == {"plan": 1.0, "spark": 6.0, "absorb": 8.0, "commit": 6.0}
+
+
+def test_an_update_is_silent_while_spark_processes_no_value() -> None:
+    update = Progress(1, 100.0)
+    assert update.silent(150.0) == 0.0, "it is planned"
+    update.enter(150.0, "spark", "packets", 1)
+    update.record(151.0, 0, 9)
+    assert update.silent(160.0) == 10.0
+    update.record(161.0, 4, 9)
+    update.record(162.0, 4, 9)
+    assert update.silent(171.0) == 10.0
+    update.enter(172.0, "absorb", "packets", 1)
+    assert update.silent(190.0) == 0.0
 
 
 def test_only_recent_updates_are_kept() -> None:

@@ -5,6 +5,7 @@ import platform
 import re
 from collections import Counter as Tally
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,9 +21,9 @@ from rebaser.ops.metrics import render
 from rebaser.runtime.stream_watch import _usage
 from rebaser.snapshot import PUT_OFF, STREAMS, Census, Snapshot, StreamUsage, Sweep
 from rebaser.telemetry import catalogue, feeds, log_events
-from rebaser.telemetry.catalogue import GAUGES, INSTRUMENTS, Family, Gauge, read_all
+from rebaser.telemetry.catalogue import CODES, GAUGES, INSTRUMENTS, Family, Gauge, read_all
 from rebaser.telemetry.events import EVENTS
-from rebaser.telemetry.instruments import Counter, Histogram
+from rebaser.telemetry.instruments import Counter, Histogram, Labels
 from rebaser_client.jetstream import StreamInfo
 from rebaser_core.commit import Kind
 from rebaser_core.errors import DvuError
@@ -106,6 +107,23 @@ def test_all_series_exist_from_the_start_and_are_few() -> None:
         assert family.samples, family.name
         count += sum(len(sample.buckets) + 2 if sample.buckets else 1 for sample in family.samples)
     assert 300 < count <= 900
+
+
+def test_nothing_that_happens_adds_a_series() -> None:
+    """Labels have closed sets of values: a code, a reason or an event that nobody expected counts as `other`."""
+
+    def series(snapshot: Snapshot, census: Census) -> set[tuple[str, Labels]]:
+        return {(family.name, one.labels) for family in read_all(snapshot, census) for one in family.samples}
+
+    before = series(EMPTY, Census())
+    for event, level in (*EVENTS, ("new_event", "warning")):
+        for detail in ("never heard of", *CODES):
+            log_events.count(
+                {"event": event, "code": detail, "reason": detail, "session": detail, "fenced": True}, level
+            )
+    busy = Census({"new phase": 1}, {"new state": 1}, debt_age=9.0, update_silent=9.0, append_age=9.0, values=9)
+    usage = {name: StreamUsage(1, 1, 0.5) for name in (*STREAMS, "new stream")}
+    assert series(replace(EMPTY, streams=usage, slots=9, spark_load=((9, 9), (9, 9))), busy) == before
 
 
 def test_the_closed_sets_are_those_of_the_code() -> None:

@@ -27,7 +27,12 @@ EXPLAINED = 8  # change sets of a page whose reasons are looked up; each takes a
 UPDATES = 20  # the newest updates of one change set
 SCANNED = 500  # commits that are read to find them
 SCAN = 3.0  # seconds that this may take
-STATES = {"dvu_put_off": "put off", "dvu_waiting": "failing", "dvu_running": "updating"}  # by the code of the reason
+STATES = {  # by the code of the reason
+    "dvu_put_off": "put off",
+    "dvu_waiting": "failing",
+    "dvu_running": "updating",
+    "dvu_hangs": "updating",
+}
 
 
 async def read(console: Console, given: Given) -> Answer:
