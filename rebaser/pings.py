@@ -79,6 +79,7 @@ def about_change_set(context: Context, server: Server, payload: bytes) -> dict[s
         "time": time.time(),
         "lag": RECENT_LAG.seconds,
         "reading": context.loads.of(key),
+        "function": context.engine.functions.get(str(key), ""),
         "sparkWaits": sum(context.engine.load[0]),
         "recentUpdates": context.recent_updates.of(key),
         "seesJobs": context.settings.spark.startswith("local"),  # the workers of another Spark report no progress

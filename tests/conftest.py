@@ -58,7 +58,7 @@ SMALL_FILES = {
     "rebaser/dvu/fingerprint.py": {"code"},  # once in a process
     "rebaser/dvu/functions/registry.py": {"installed"},  # once in a process
     # Code of workers, which tests run on the loop.
-    "rebaser/dvu/wire/mailbox.py": {"put", "_write", "get", "__call__", "visited_nodes"},
+    "rebaser/dvu/wire/mailbox.py": {"put", "_write", "get", "__call__", "visited_nodes", "running_function"},
     "rebaser/dvu/worker/structure_cache.py": {"_read", "write"},
     "rebaser/embedded/nats.py": {"embedded_nats", "find_binary", "start", "_watch"},
     "rebaser_client/nats/access.py": {"_read"},

@@ -223,7 +223,7 @@ async def test_a_ping_that_names_nothing_sensible_is_answered_all_the_same(js: J
     for payload in (b"", b"?", b"[]", b'{"workspace":"ws"}', b'{"workspace":"a.b","changeSet":"c"}', b"[" * 2000):
         assert about(payload) == {}
     said: Any = about(b'{"workspace":"ws","changeSet":"cs"}')["changeSet"]
-    assert said.keys() == {"rtt", "time", "lag", "reading", "sparkWaits", "seesJobs", "recentUpdates"}
+    assert said.keys() == {"rtt", "time", "lag", "reading", "function", "sparkWaits", "seesJobs", "recentUpdates"}
 
 
 @pytest.mark.parametrize(("spark", "sees"), [("local[*]", True), ("sc://spark:15002", False)])

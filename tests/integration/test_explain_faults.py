@@ -42,6 +42,9 @@ async def test_an_update_that_makes_no_progress_hangs(
     async with answering(js, subjects, engine):
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1), DOUBLE])
         assert (await until("dvu_hangs")).waits
+        engine.functions = {"ws.cs": "company.tax (tax.py, line 7)"}
+        assert "the function company.tax (tax.py, line 7) runs" in (await until("dvu_hangs")).reasons[0].text
+        engine.functions = {}
         engine.load = ((1, 0), (0, 0))
         await until("dvu_running")
         engine.go.set()

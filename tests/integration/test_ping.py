@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 class Engine:
     state = "ready"
     load = ((0, 0), (0, 0))
+    functions: dict[str, str] = {}  # noqa: RUF012 - nothing is added
 
 
 @pytest.fixture

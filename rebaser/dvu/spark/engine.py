@@ -57,6 +57,7 @@ class Engine:
         self._closing = False
         self._running: dict[str, tuple[ActiveSession, Job]] = {}  # the running jobs and their sessions, by tag
         self._tasks: TaskGroup
+        self.functions: dict[str, str] = {}  # what long jobs have run for seconds, by the labels of their calls
 
     @property
     def ready(self) -> anyio.Event:
@@ -226,10 +227,15 @@ class Engine:
         while True:
             await anyio.sleep(_POLL_EVERY)
             started_before = anyio.current_time() - _POLL_EVERY
+            functions: dict[str, str] = {}
             for active, job in list(self._running.values()):
                 if job.started_at <= started_before:
-                    visited = await to_thread.run_sync(active.session.visited_nodes, job.tag, abandon_on_cancel=True)
+                    session = active.session
+                    visited = await to_thread.run_sync(session.visited_nodes, job.tag, abandon_on_cancel=True)
                     job.report_progress(visited)
+                    function = await to_thread.run_sync(session.running_function, job.tag, abandon_on_cancel=True)
+                    functions |= {call.label: function for call in job.calls}
+            self.functions = functions
 
     async def _run(self, active: ActiveSession, job: Job) -> None:
         """Run a job. Then give each of its calls the results or an error, or queue the call again."""

@@ -180,6 +180,10 @@ class Session:
         the packet."""
         return mailbox.visited_nodes(self._mailboxes / tag) if self._mailboxes is not None else {}
 
+    def running_function(self, tag: str) -> str:
+        """Return the function that a worker of the job with `tag` has been running for seconds; empty if unknown."""
+        return mailbox.running_function(self._mailboxes / tag) if self._mailboxes is not None else ""
+
     def _translate(self, error: Exception) -> DvuError:
         """Return the `DvuError` for an exception of PySpark. If the session is lost, return a `SessionError`."""
         from pyspark.errors import PythonException  # noqa: PLC0415

@@ -23,6 +23,8 @@ from rebaser_core.errors import DvuError
 
 _REPORT_EVERY = 0.5  # minimum seconds between reports of a task's progress
 _PROGRESS = "done-"
+_FUNCTION = "runs-"
+_MAX_FUNCTION = 200  # maximum number of characters of the name of a function
 
 
 @contextlib.contextmanager
@@ -117,3 +119,18 @@ def visited_nodes(folder: Path) -> Mapping[int, int]:
                     packet, nodes = map(int, line.split())
                     visited[packet] = visited.get(packet, 0) + nodes
     return visited
+
+
+def put_function(folder: str, name: str, function: str) -> None:
+    """Report to the owner that the task `name` runs `function`."""
+    _write(folder, f"{_FUNCTION}{name}", function.encode())
+
+
+def running_function(folder: Path) -> str:
+    """Return the function that a worker of a job was last seen to run for seconds; empty if none was."""
+    with contextlib.suppress(OSError, ValueError):
+        found = [path for path in folder.glob(f"{_FUNCTION}*") if path.name.count(".") == 0]
+        newest = max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
+        text = "" if newest is None else newest.read_bytes()[: 4 * _MAX_FUNCTION].decode()
+        return "".join(filter(str.isprintable, text))[:_MAX_FUNCTION]
+    return ""

@@ -17,6 +17,7 @@ from rebaser.dvu.wire.column import FAULT, OTHER, Column
 from rebaser.dvu.wire.packet import NodeFault, Results, estimated_size, read_packet
 from rebaser.dvu.wire.structure import Structure, StructurePacket, decode
 from rebaser.dvu.worker.evaluator import Evaluator, ReportProgress
+from rebaser.dvu.worker.running_function import watched
 from rebaser.dvu.worker.structure_cache import StructureCache, process_cache
 from rebaser_core import thresholds
 from rebaser_core.errors import DvuError
@@ -58,7 +59,9 @@ def _evaluate_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
             packet = _aligned(data.as_buffer()) if data.is_valid else mailbox.get(folder, f"{index}")
             progress = progress or mailbox.ProgressFile(folder, f"{index}")
             progress.begin(index)
-            for number, result in enumerate(evaluate_packet(packet, report_progress=progress, isolate=isolate)):
+            with watched(folder, f"{index}"):
+                found = evaluate_packet(packet, report_progress=progress, isolate=isolate)
+            for number, result in enumerate(found):
                 posted = mailbox.put(folder, f"{index}-{number}", result)
                 indexes.append(index)
                 results.append(None if posted else result)
