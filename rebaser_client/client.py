@@ -212,7 +212,7 @@ class RebaserClient(RevertOperations, StatusOperations):
                     message=message,
                     expect_at=expect_at,
                 )
-                request.trace(spans)
+                request.trace(spans, updates)
                 await self._sender.store(request, deadline)
             except TimeoutError:
                 raise RequestTimeout(id_, timeout) from None
@@ -277,7 +277,7 @@ class RebaserClient(RevertOperations, StatusOperations):
                     action=action,
                     inbox=inbox,
                 )
-                request.trace(spans)
+                request.trace(spans, updates)
                 await self._sender.store(request, deadline)
                 entered = False
                 self._in_flight.release()

@@ -114,6 +114,8 @@ class SerialDvu:
             reached=progress.total or 0,
             changed=len(valid),
             errors=len(valid.faults),
+            plan=progress.plan,
+            waves=progress.wave,
         )
 
     def _log_crashed(self, computed: ComputedTable) -> None:

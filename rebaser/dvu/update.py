@@ -86,6 +86,7 @@ async def update(
     """
     small, stages, stage, waves = _is_small(view), StageClock(), "plan", 0
     made, wave = await _run(view, small, _start, view)
+    parts: Sequence[Encoded] = ()
     while True:
         if wave is None:
             if await share_structure(made, engine):
@@ -94,7 +95,7 @@ async def update(
                 packets_only = replace(thresholds.now, full_plan_min_values=NEVER)
                 made, wave = await _run(view, small, _start, view, packets_only)
             assert wave is not None  # noqa: S101 - the structure is shared, or there is none
-        stages.ended(stage)
+        stages.ended(stage, max(waves, 1), parts or wave.packets)
         if wave.computed is not None:
             return wave.computed
         arrived = partial(_report, progress, made.done_after, made.size)
@@ -103,9 +104,9 @@ async def update(
         kind = "packets" if isinstance(made, PacketPlan) else "full graph"
         entered("spark", kind, waves)
         of_packets = await engine.evaluate(wave.packets, label=label, arrived=arrived)
-        stages.ended("spark")
+        stages.ended("spark", waves, wave.packets)
         entered("absorb", kind, waves)
-        results = [part for parts in of_packets for part in parts]
+        parts = results = [part for of_packet in of_packets for part in of_packet]
         small = small and sum(map(len, results)) <= thresholds.now.results_on_loop_max_bytes
         wave, stage = await _run(view, small, _absorb, made, results), "absorb"
 

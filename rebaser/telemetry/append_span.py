@@ -18,7 +18,7 @@ class AppendSpan:
     `name` and `about` are the span's name and attributes.
     """
 
-    __slots__ = ("_about", "_began", "_ended", "_maker", "_name", "_sequence", "span")
+    __slots__ = ("_about", "_began", "_ended", "_maker", "_name", "_sequence", "retries", "span")
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class AppendSpan:
             "messaging.batch.message_count": max(requests, 1),
         }
         self._began = NATS_CLOCK.now_ns()
-        self._ended = self._sequence = 0
+        self._ended = self._sequence = self.retries = 0
         self.span: Span | None = None
         if causes:
             self.span = self._start(causes[0], causes[1:])
@@ -68,5 +68,5 @@ class AppendSpan:
         is given, record a new span for the append as its child instead."""
         span = self.span if late_parent is None else self._start(late_parent)
         if span is not None and self._ended:
-            span.set_attribute("rebaser.commit.sequence", self._sequence)
+            span.set_attributes({"rebaser.commit.sequence": self._sequence, "rebaser.retries": self.retries})
             span.end(self._ended)

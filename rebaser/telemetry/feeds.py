@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Collection, Iterator, MutableMapping, Sequence, Sized
 from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
@@ -169,12 +169,14 @@ def spark_job_ended(
     sent: Sequence[int],
     received: int,
     updates: Sequence["UpdateSpans"] = (),
+    address: str = "",
 ) -> None:
     """Record that a Spark job has ended. `result` is one of `JOB_RESULTS`. `waited` is the number of seconds that its
     first caller waited for the job to begin. `tag` is the job's tag in Spark's web UI.
 
     `sent` contains the size in bytes of each caller's packets. `received` is the total size of all results in bytes.
-    `updates` are the spans of the callers; empty if traces are off."""
+    `updates` are the spans of the callers; empty if traces are off. `address` is the host of a remote Spark, or empty.
+    """
     lane = LANES[large]
     SPARK_JOBS.add(1, lane, result)
     SPARK_JOB_SECONDS.observe(seconds, lane)
@@ -189,6 +191,8 @@ def spark_job_ended(
             "rebaser.spark.callers": len(sent),
             "rebaser.spark.waited": round(waited, 6),
         }
+        if address:
+            about["server.address"] = address
         updates[0].job_ended(updates[1:], seconds, result, about)
 
 
@@ -199,12 +203,13 @@ class StageClock:
         self._began = clock()
         self._spans = UPDATE.get()
 
-    def ended(self, stage: str) -> None:
-        """Record that a stage has ended, and begin the next stage."""
+    def ended(self, stage: str, wave: int, parts: Collection[Sized]) -> None:
+        """Record that a stage of the wave `wave` has ended, and begin the next stage. `parts` are the packets that the
+        stage made or that Spark computed, or the results that it absorbed."""
         now = clock()
         DVU_STAGE_SECONDS.observe(now - self._began, stage)
         if self._spans is not None:
-            self._spans.stage_ended(stage, now - self._began)
+            self._spans.stage_ended(stage, now - self._began, wave, len(parts), sum(map(len, parts)))
         self._began = now
 
 

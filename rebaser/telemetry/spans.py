@@ -120,6 +120,11 @@ class ChangeSetSpans:
         )
         return self._append.headers()
 
+    def append_retried(self) -> None:
+        """Note that the commit is about to be sent again."""
+        if self._append is not None:
+            self._append.retries += 1
+
     def append_ended(self, sequence: int) -> None:
         """Note that the commit is in the log at position `sequence`."""
         append, self._append = self._append, None

@@ -9,7 +9,7 @@ from rebaser.telemetry.clocks import NATS_CLOCK
 from rebaser.telemetry.span_maker import MAX_LINKS, NANOS, Attributes, SpanMaker, position
 
 MAX_STAGES = 128  # maximum number of stages that are kept for an update; each wave of packets has up to three
-FIELDS = ("covers", "roots", "reached", "changed", "errors")
+FIELDS = ("covers", "roots", "reached", "changed", "errors", "waves")
 
 
 class UpdateSpans:
@@ -25,7 +25,7 @@ class UpdateSpans:
         self._about = about
         self._on_end = on_end
         self._began = NATS_CLOCK.now_ns()
-        self._stages: list[tuple[str, int, int]] = []
+        self._stages: list[tuple[str, int, int, Attributes]] = []
         self.append: AppendSpan | None = None
         self.span: Span | None = None
 
@@ -50,11 +50,13 @@ class UpdateSpans:
         """Return the spans that led to the commit of the update: only the span of the update, if it has one."""
         return [] if self.span is None else [self.span]
 
-    def stage_ended(self, stage: str, seconds: float) -> None:
-        """Note that the stage `stage` has ended after `seconds` seconds."""
+    def stage_ended(self, stage: str, seconds: float, wave: int, packets: int, size: int) -> None:
+        """Note that the stage `stage` of the wave `wave` has ended after `seconds` seconds, with `packets` packets or
+        results of `size` bytes in all."""
         if len(self._stages) < MAX_STAGES:
             now = NATS_CLOCK.now_ns()
-            self._stages.append((stage, now - round(seconds * NANOS), now))
+            about = {"rebaser.wave": wave, "rebaser.packets": packets, "rebaser.bytes": size}
+            self._stages.append((stage, now - round(seconds * NANOS), now, about))
 
     def job_ended(self, sharing: Sequence["UpdateSpans"], seconds: float, result: str, attributes: Attributes) -> None:
         """Record a Spark job that took `seconds`. `sharing` are the other updates that share the job. Of all these
@@ -87,10 +89,12 @@ class UpdateSpans:
         assert self.span is not None  # noqa: S101 - it was just made
         if self.append is not None:
             self.append.record(self.span if late else None)
-        for stage, began, finished in self._stages:
-            self._maker.start(f"dvu {stage}", SpanKind.INTERNAL, {}, began=began, parent=self.span).end(finished)
+        for stage, began, finished, about in self._stages:
+            self._maker.start(f"dvu {stage}", SpanKind.INTERNAL, about, began=began, parent=self.span).end(finished)
         numbers = {f"rebaser.{name}": value for name in FIELDS if isinstance(value := fields.get(name), int)}
         self.span.set_attributes({"rebaser.result": result, **numbers})
+        if isinstance(plan := fields.get("plan"), str) and plan:
+            self.span.set_attribute("rebaser.plan", plan)
         if result != "done":
             self.span.set_status(Status(StatusCode.ERROR, result))
         self.span.end(now)

@@ -254,7 +254,7 @@ class ManyRequests:
             item = self._ready.popleft()
             if item.done or item.outgoing is None:
                 continue
-            item.outgoing.trace(item.spans)
+            item.outgoing.trace(item.spans, item.request.updates)
             try:
                 item.attempt = await self._services.sender.start(item.outgoing, item.deadline)
             except RebaserError as error:

@@ -8,7 +8,7 @@ servers reject it.
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -89,11 +89,13 @@ class OutgoingRequest:
         self._copies += 1
         self.headers[MESSAGE_ID] = f"{self._message_id}#{self.inbox}#{self._copies}"
 
-    def trace(self, spans: "RequestSpans | None") -> None:
-        """Add the request to the trace of `spans` before it is stored. If `spans` is None, do nothing."""
+    def trace(self, spans: "RequestSpans | None", updates: Iterable[Update]) -> None:
+        """Add the request, which has these `updates`, to the trace of `spans` before it is stored. If `spans` is None,
+        do nothing."""
         if spans is not None:
             self.spans = spans
-            spans.publish_begins(self.headers, len(self.payload))
+            count = len(updates) if isinstance(updates, Sized) else None
+            spans.publish_begins(self.headers, len(self.payload), count)
 
     def note_undecided(self, now: float) -> None:
         """Extend `repeat_until`, because the request is still queued.

@@ -75,6 +75,7 @@ class RequestSpans:
         self._client = client
         self._key = key
         self._id = request_id
+        self._derives = wait == "derived"
         about = {"rebaser.workspace": key.workspace, "rebaser.change_set": key.change_set, "rebaser.wait": wait}
         self._enqueue = client.start("enqueue rebaser", SpanKind.INTERNAL, about)
         self._publish: Span | None = None
@@ -85,12 +86,14 @@ class RequestSpans:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if error is None and self._derives:
+            self._enqueue.add_event("derived")  # the caller waited until the derived values were up to date
         self.ended(error)
 
-    def publish_begins(self, headers: dict[str, str], size: int) -> None:
+    def publish_begins(self, headers: dict[str, str], size: int, updates: int | None) -> None:
         """Start the `publish` span, and add headers that refer to this span to `headers`.
 
-        `size` is the size of the payload in bytes.
+        `size` is the size of the payload in bytes, and `updates` the number of updates, or None if it is unknown.
         """
         client = self._client
         subject = client.subjects.requests(self._key)
@@ -105,6 +108,7 @@ class RequestSpans:
                 "messaging.destination.template": client.template,
                 "messaging.message.id": self._id,
                 "messaging.message.body.size": size,
+                **({} if updates is None else {"rebaser.updates": updates}),
             },
             set_span_in_context(self._enqueue),
         )
@@ -127,6 +131,7 @@ class RequestSpans:
         self._enqueue.set_attribute("rebaser.outcome", outcome)
         if status.commit is not None:
             self._enqueue.set_attribute("rebaser.commit.sequence", status.commit)
+            self._enqueue.add_event("applied")
 
     def ended(self, error: BaseException | None) -> None:
         """End the open spans. `error` is the error that the caller gets; None if there is none."""

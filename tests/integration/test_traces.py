@@ -14,7 +14,7 @@ from rebaser.telemetry.catalogue import TRACES_LIMITED
 from rebaser.telemetry.clocks import NATS_CLOCK
 from rebaser.telemetry.span_maker import MAX_LATE
 from rebaser_client import BlockingRebaserClient, RebaserClient, Request, RequestRejected, Set, Success, Update
-from rebaser_client.jetstream import JetStream
+from rebaser_client.jetstream import JetStream, NoAnswerError
 from rebaser_core.branches.branch import Apply
 from rebaser_core.encoding.envelope import MESSAGE_ID, REPLY_INBOX
 from rebaser_core.ids import ChangeSetKey, RequestId
@@ -85,6 +85,27 @@ async def test_a_commit_is_linked_to_each_request_that_it_decides(fleet: Fleet, 
     for span in decided[1:]:
         assert [link.context.span_id for link in span.links] == [append.context.span_id]
     assert {span.attributes["messaging.message.id"] for span in decided} == {f"r{number}" for number in range(10)}
+
+
+async def test_the_span_of_a_commit_counts_how_often_it_was_sent_again(
+    fleet: Fleet, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit is stored at once, but the answer is lost."""
+    await fleet.send("r", **headers_of(1))
+    publish, calls = JetStream.publish, 0
+
+    async def unanswered(self: JetStream, subject: str, *arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        answer = await publish(self, subject, *arguments, **named)
+        calls += 1
+        if calls <= 1:
+            raise NoAnswerError("lost")
+        return answer
+
+    async with fleet.owner(redelivered=False) as owner:
+        monkeypatch.setattr(JetStream, "publish", unanswered)
+        assert await owner.decide_all() == []
+    assert recorder.one(APPEND).attributes["rebaser.retries"] == 1
 
 
 async def test_a_request_that_is_answered_again_begins_a_trace_of_its_own(fleet: Fleet, recorder: Recorder) -> None:

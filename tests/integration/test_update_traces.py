@@ -112,7 +112,15 @@ async def test_a_request_is_one_trace_from_its_caller_to_the_spark_job(
     assert decided.start_time <= commits[0].start_time <= commits[0].end_time <= decided.end_time
     update, job = recorder.one("dvu"), recorder.one("spark job")
     assert (update.attributes["rebaser.covers"], update.attributes["rebaser.changed"]) == (2, 1)
+    assert (update.attributes["rebaser.plan"], update.attributes["rebaser.waves"]) == ("packets", 1)
     assert (job.attributes["rebaser.spark.result"], job.attributes["rebaser.spark.callers"]) == ("done", 1)
+    assert job.attributes["server.address"] == "localhost"
+    assert recorder.one(STORE).attributes["rebaser.updates"] == 2
+    assert [event.name for event in asked.events] == ["applied", "derived"]
+    for stage in ("plan", "spark", "absorb"):
+        about = recorder.one(f"dvu {stage}").attributes
+        assert (about["rebaser.wave"], about["rebaser.packets"]) == (1, 1)
+        assert about["rebaser.bytes"] > 0
     found = read_trace(await newest_commit(js, subjects))
     assert found is not None
     assert found.span_id == commits[1].context.span_id

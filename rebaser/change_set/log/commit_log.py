@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import anyio
 import anyio.lowlevel
 import structlog
 
@@ -45,8 +44,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 APPEND_TIMEOUT = 5.0  # seconds for one attempt
-RETRY = 0.02  # seconds until an append is repeated; doubled each time
-RETRY_MAX = 1.0  # maximum seconds until an append is repeated
+RETRY, RETRY_MAX = 0.02, 1.0  # seconds until an append is repeated, doubled each time, and their maximum
 GIVEN_UP = "NATS did not answer an append before the grace period of the shutdown was over"
 RECENT = 15.0  # seconds for which the duration of an append is reported
 PINNED_CHECK = 0.05  # seconds between checks for threads that still read the state
@@ -365,6 +363,8 @@ class CommitLog:
                 may_have_landed = True
                 self._on_unanswered(error)
                 self.logger.warning("append_unanswered", commit=commit_id, reason=error.message)
+            if self.spans is not None:
+                self.spans.append_retried()
             await anyio.sleep(backoff.next_delay())
 
     async def _find_landed(self, commit_id: str) -> int:

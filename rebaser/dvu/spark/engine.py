@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Self
+from urllib.parse import urlsplit
 
 import anyio
 import structlog
@@ -51,6 +52,7 @@ class Engine:
 
     def __init__(self, remote: str = "local[*]", settings: EngineSettings | None = None) -> None:
         self._settings = settings or EngineSettings()
+        self._address = urlsplit(remote).hostname or "" if remote.startswith("sc://") else ""
         self._sessions = SessionManager(remote, self._settings, self._spark_down)
         self._scheduler = JobScheduler()
         self._changed = anyio.Event()  # set when a call is queued, and when a job ends
@@ -214,6 +216,7 @@ class Engine:
                 sent=[call.size for call in job.calls],
                 received=sum(len(part) for call in job.calls for parts in call.results for part in parts),
                 updates=[call.spans for call in job.calls if call.spans is not None],
+                address=self._address,
             )
             self._changed.set()
             for call in job.calls:
