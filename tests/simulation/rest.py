@@ -1,5 +1,5 @@
 """Checks what still waits, and for how long: no work may be without a task for long, and without faults nothing may be
-late.
+late. `explain` has to agree about what waits.
 
 Times are virtual seconds.
 """
@@ -7,6 +7,9 @@ Times are virtual seconds.
 from collections.abc import Iterator
 
 from rebaser_core.commit import Outcome
+from rebaser_core.explain.facts import ChangeSetFacts, LogFacts, OwnerFacts, QueueFacts, ServerFacts, TaskFacts
+from rebaser_core.explain.reasons import explain
+from rebaser_core.messages import decode_commit
 from rebaser_core.streams.subjects import Subjects
 from tests.simulation.checker import Checker
 from tests.simulation.history import History
@@ -59,6 +62,38 @@ class Rest:
                     return f"{why}, and there has been no task for {now - since:.1f} s"
         self._stranded = seen
         return ""
+
+    def unexplained(self) -> str:
+        """Return what waits although `explain` says that nothing does."""
+        for history in self._checker.histories.values():
+            if why := next(_open(history), ""):
+                reasons = explain(self._facts(history))
+                if not any(reason.waits for reason in reasons):
+                    return f"{why}, but explain says: {', '.join(reason.text for reason in reasons)}"
+        return ""
+
+    def _facts(self, history: History) -> ChangeSetFacts:
+        """Return the facts that the streams have now, with a server that knows nothing of the change set."""
+        key, subjects = history.key, self._subjects
+        requests, commits = (self._streams.get(name) for name in (subjects.requests_stream, subjects.commits_stream))
+        tasks = self._streams.get(subjects.tasks_stream)
+        queued = 0 if requests is None else len(requests.subjects.get(subjects.requests(key), ()))
+        logged: dict[int, None] = {} if commits is None else commits.subjects.get(subjects.commits(key), {})
+        log = None
+        if commits is not None and logged:
+            stored = commits.messages[next(reversed(logged))]
+            commit = decode_commit(stored.headers, stored.data)
+            covers = stored.sequence if commit.covers is None else commit.covers
+            log = LogFacts(stored.sequence, covers=covers, debt=commit.debt)
+        told = tasks is not None and subjects.task(key) in tasks.subjects
+        return ChangeSetFacts(
+            key.workspace,
+            key.change_set,
+            (ServerFacts("idle", about=OwnerFacts()),),
+            QueueFacts(queued),
+            TaskFacts(0.0, delivered=True) if told else None,
+            log,
+        )
 
     def late(self, now: float) -> str:
         """Return what takes longer than is allowed when there are no faults."""

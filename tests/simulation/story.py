@@ -250,6 +250,8 @@ class Story:
                 raise Violation(stranded)
         if world.checker.violation is not None:
             raise world.checker.violation
+        if unexplained := self._rest.unexplained():
+            raise Violation(unexplained)
 
     def _all_told(self) -> bool:
         return all(self._finished(slot) for slot in self._world.slots if slot.client)
