@@ -18,7 +18,12 @@ REFUSED = "commit_refused"  # the error code if NATS did not store an owner's co
 CHECK_DISKS = "check the disks and the load of the NATS servers"
 LETTER_REFUSED = "dead_letter_refused"  # the error code if NATS did not store a dead letter
 LETTER_RETRIED = 15.0  # seconds; an owner sends a dead letter again sooner than this, so an older failure is over
-AT_LIMIT = "maximum bytes exceeded"  # in the error of a stream that is full; one small message may still fit
+# In the error of a stream that is full. One small message may still fit.
+AT_LIMIT = ("maximum bytes exceeded", "maximum messages exceeded")
+
+
+def _at_limit(refusal: str) -> bool:
+    return any(text in refusal for text in AT_LIMIT)
 
 
 def _letter_refused(facts: ChangeSetFacts) -> str:
@@ -33,7 +38,7 @@ def _letter_refused(facts: ChangeSetFacts) -> str:
 
 def refused_letters(facts: ChangeSetFacts) -> Iterator[WaitReason]:
     letter = _letter_refused(facts)
-    if AT_LIMIT in letter:
+    if _at_limit(letter):
         yield from _letters_full(facts, letter)
     elif letter:
         yield WaitReason(
@@ -59,7 +64,8 @@ def _letters_full(facts: ChangeSetFacts, letter: str) -> Iterator[WaitReason]:
 
 def full(facts: ChangeSetFacts) -> Iterator[WaitReason]:
     refused = facts.trouble.trouble if facts.works and facts.trouble and facts.trouble.trouble_code == REFUSED else ""
-    if refused and AT_LIMIT not in refused:
+    at_limit = _at_limit(refused)
+    if refused and not at_limit:
         yield WaitReason(
             "commits_refused",
             f"{refused}: requests cannot be decided, and updates cannot be stored",
@@ -68,7 +74,7 @@ def full(facts: ChangeSetFacts) -> Iterator[WaitReason]:
         )
     for stream in facts.streams:
         used = stream.percent_full or 0.0
-        if used < NEARLY_FULL and not (stream.role == "commits" and AT_LIMIT in refused):
+        if used < NEARLY_FULL and not (stream.role == "commits" and at_limit):
             continue
         code, effect = {
             "commits": ("log_full", "requests cannot be decided, and updates cannot be stored"),

@@ -19,13 +19,11 @@ from rebaser_core.messages import EnqueueUpdatesRequest, encode, encode_commit
 from rebaser_core.streams.subjects import Subjects
 from tests.support.commands import rebaser, rebaser_json
 from tests.support.contexts import context_of
-from tests.support.explaining import Explain, answering, explains
+from tests.support.explaining import KEY, Explain, answering, explains
 from tests.support.owned_log import OpenLog
 from tests.support.owners import DOUBLE, Engine, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
-
-KEY = ChangeSetKey("ws", "cs")
 
 
 @pytest.fixture

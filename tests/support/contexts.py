@@ -26,7 +26,7 @@ def context_of(js: JetStream, subjects: Subjects, settings: Settings, engine: ob
         settings=settings,
         connection=js.connection,
         js=js,
-        stream_watch=StreamWatch(js, subjects, settings.topology()),
+        stream_watch=StreamWatch(js, subjects, settings.topology(), create=settings.create_streams),
         subjects=subjects,
         blobs=blobs,
         reader=StateLoader(js, subjects, blobs, share_ids=True),

@@ -1,6 +1,6 @@
-"""Explains why change sets wait, on a server in this process that answers pings."""
+"""Servers that answer pings, and explanations of why change sets of a real installation wait."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -13,9 +13,13 @@ from rebaser.settings import Settings
 from rebaser_client import RebaserClient
 from rebaser_client.admin.explanations import Explanation
 from rebaser_client.jetstream import JetStream
+from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
 from tests.support.contexts import context_of
 from tests.support.owners import Engine, serving
+
+KEY = ChangeSetKey("ws", "cs")
+LIMIT = 60.0  # seconds; a bound against hanging
 
 
 @asynccontextmanager
@@ -61,3 +65,21 @@ def explains(client: RebaserClient) -> Explain:
             raise AssertionError(f"{said} in place of {code}") from None
 
     return until
+
+
+async def explained(client: RebaserClient, *codes: str, also: Collection[str] = (), of: str = "cs") -> Explanation:
+    """Repeat the call until it gives these reasons, in this order, twice in succession, and return the explanation.
+    Reasons of `also` may follow them: an owner that tries again and again gives other ones at each moment."""
+    said: list[str] = []
+    right = 0
+    try:
+        with anyio.fail_after(LIMIT):
+            while True:
+                told = await client.explain("ws", of)
+                said = [reason.code for reason in told.reasons]
+                begins = tuple(said[: len(codes)]) == codes
+                right = right + 1 if begins and set(said[len(codes) :]) <= set(also) else 0
+                if right == 2:
+                    return told
+    except TimeoutError:
+        raise AssertionError(f"{said} in place of {list(codes)}") from None

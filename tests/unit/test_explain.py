@@ -147,7 +147,11 @@ def test_a_cause_comes_before_what_follows_from_it() -> None:
 
 @pytest.mark.parametrize(
     ("text", "first"),
-    [("JetStream: maximum bytes exceeded", "log_full"), ("JetStream: insufficient resources", "commits_refused")],
+    [
+        ("JetStream: maximum bytes exceeded", "log_full"),
+        ("JetStream: maximum messages exceeded", "log_full"),
+        ("JetStream: insufficient resources", "commits_refused"),
+    ],
 )
 def test_a_refused_commit_means_a_full_log_however_full_it_looks_unless_nats_says_otherwise(
     text: str, first: str
