@@ -43,7 +43,10 @@ and on (job) {READY}""",
         "{instance} has lost NATS",
         "This server has no connection to NATS, while others have one. Other servers have taken over its change sets.",
         ("The events `nats_disconnected` and `nats_reconnect_failed` in its log contain the reason.",),
-        ("Repair the network between this server and NATS, or its credentials. A restart does not help.",),
+        (
+            "Repair the network between this server and NATS, or its credentials. A restart does not help.",
+            "If the reason is an error of name resolution, check the DNS of the server's machine.",
+        ),
         hold=60,
     ),
     Alert(
