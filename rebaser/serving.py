@@ -125,7 +125,7 @@ async def _serve(
 
         async def report_warm() -> None:
             await context.engine.ready.wait()
-            log.info("dvu_ready", spark=settings.spark)
+            log.info("dvu_ready", spark=settings.spark_shown())
             warm()
 
         def report_ready() -> None:

@@ -4,17 +4,16 @@ The reference page of settings is generated from the descriptions of the fields.
 """
 
 import os
-import re
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
-from rebaser.ops.address import parse_address
+from rebaser import setting_rules
 from rebaser_core.errors import ConfigError
 from rebaser_core.history import Retention
-from rebaser_core.limits import COMMIT_LIMITS, Limits
+from rebaser_core.limits import Limits
 from rebaser_core.streams.topology import TopologyOptions
 
 if TYPE_CHECKING:
@@ -22,14 +21,11 @@ if TYPE_CHECKING:
 
 PREFIX = "rebaser_"  # prefix of environment variables, in upper or lower case
 LIMIT_PREFIX = f"{PREFIX}limits__"
-LOWEST_LIMIT = 8
 DEFAULT_GC_EVERY = 86_400.0  # seconds between garbage collections if blobs are in NATS
-_INBOX = re.compile(r"[\w-]+(\.[\w-]+)*", re.ASCII)
-_SPARK = re.compile(r"local(-cluster)?(\[[^\]]+\])?|yarn|(sc|spark|k8s)://.+")
 Duration = Annotated[float, Field(allow_inf_nan=False, le=100 * 365 * 86_400)]  # as nanoseconds, it fits 64 bits
 ACCESS = (
-    "nats_creds", "nats_nkey", "nats_user", "nats_password", "nats_token",
-    "nats_tls_ca", "nats_tls_cert", "nats_tls_key", "nats_tls_hostname",
+    "nats_creds", "nats_nkey", "nats_user", "nats_password", "nats_password_file", "nats_token", "nats_token_file",
+    "nats_tls_ca", "nats_tls_cert", "nats_tls_key", "nats_tls_hostname", "nats_tls_first",
     "nats_domain",
 )  # fmt: skip
 
@@ -52,7 +48,9 @@ class Settings(BaseModel):
     nats_nkey: Path | None = Field(None, description="File that holds the seed of an nkey.")
     nats_user: str | None = Field(None, description="NATS user.")
     nats_password: SecretStr | None = Field(None, description="Password of the NATS user.")
+    nats_password_file: Path | None = Field(None, description="File that holds the password of the NATS user.")
     nats_token: SecretStr | None = Field(None, description="NATS token.")
+    nats_token_file: Path | None = Field(None, description="File that holds the NATS token.")
     nats_tls_ca: Path | None = Field(
         None, description="File of the trusted CA certificates (PEM); default: the CA certificates of the system."
     )
@@ -62,6 +60,9 @@ class Settings(BaseModel):
     )
     nats_tls_hostname: str | None = Field(
         None, description="Host name in the certificate of NATS, if it differs from the host name in the URL."
+    )
+    nats_tls_first: bool = Field(
+        False, description="Whether NATS expects TLS before it says anything (`handshake_first` in its configuration)."
     )
     nats_domain: str | None = Field(
         None, description="JetStream domain; set it if the account imports JetStream of another account as this domain."
@@ -75,7 +76,9 @@ class Settings(BaseModel):
     )
     spark: str = Field(
         "local[*]",
-        description="`local[*]` for the embedded Spark, or the URL of a Spark Connect server: sc://host:port.",
+        repr=False,
+        description="`local[*]` for the embedded Spark, or the URL of a Spark Connect server: sc://host:port, followed"
+        " by ;token=… if it requires a token (then, give the URL as an environment variable).",
     )
     spark_driver_memory: str = Field("1g", description="Heap size of the embedded Spark's JVM.")
     scratch: Path | None = Field(None, description="Folder for the temporary files of Spark.")
@@ -289,37 +292,10 @@ class Settings(BaseModel):
                 found[name.removeprefix(PREFIX)] = value
         return found | ({"limits": limits} if limits else {}) | given
 
-    @field_validator("spark")
-    @classmethod
-    def _check_spark(cls, spark: str) -> str:
-        if not _SPARK.fullmatch(spark):
-            raise ValueError(f"{spark!r} is neither a Spark master nor an sc:// URL; use local[*] or sc://host:port")
-        return spark
-
-    @field_validator("http")
-    @classmethod
-    def _check_http(cls, address: str | None) -> str | None:
-        if address:
-            parse_address(address)
-        return address or None
-
-    @field_validator("inbox_prefix", "reply_prefix")
-    @classmethod
-    def _check_inbox(cls, prefix: str | None) -> str | None:
-        if prefix is not None and not _INBOX.fullmatch(prefix):
-            raise ValueError(f"{prefix!r} is not a valid subject prefix; use letters, digits, _ and -, joined by dots")
-        return prefix
-
-    @field_validator("limits", mode="before")
-    @classmethod
-    def _check_limits(cls, limits: object) -> object:
-        for name, value in limits.items() if isinstance(limits, dict) else ():
-            highest = getattr(COMMIT_LIMITS, name, None)
-            if highest is None:
-                raise ValueError(f"there is no limit named {name}; the reference page of settings lists all limits")
-            if not (str(value).isdecimal() and LOWEST_LIMIT <= int(value) <= highest):
-                raise ValueError(f"{name} must be a number from {LOWEST_LIMIT} to {highest}")
-        return limits
+    _check_spark = field_validator("spark")(setting_rules.check_spark)
+    _check_http = field_validator("http")(setting_rules.check_http)
+    _check_inbox = field_validator("inbox_prefix", "reply_prefix")(setting_rules.check_inbox)
+    _check_limits = field_validator("limits", mode="before")(setting_rules.check_limits)
 
     def access(self) -> "Access":
         """Return the settings with which a client connects to NATS: credentials, certificates and JetStream domain."""
@@ -329,11 +305,14 @@ class Settings(BaseModel):
             "nkey": self.nats_nkey,
             "user": self.nats_user,
             "password": None if password is None else password.get_secret_value(),
+            "password_file": self.nats_password_file,
             "token": None if token is None else token.get_secret_value(),
+            "token_file": self.nats_token_file,
             "tls_ca": self.nats_tls_ca,
             "tls_cert": self.nats_tls_cert,
             "tls_key": self.nats_tls_key,
             "tls_hostname": self.nats_tls_hostname,
+            "tls_first": self.nats_tls_first or None,
             "domain": self.nats_domain,
         }
 
@@ -350,9 +329,23 @@ class Settings(BaseModel):
                 " differently"
             )
 
+    def spark_shown(self) -> str:
+        """Return the setting `spark` without its token, to show it."""
+        return setting_rules.without_token(self.spark)
+
+    def check_client(self) -> None:
+        """Raise `ConfigError` if servers would refuse to reply to a client with these settings."""
+        if not f"{self.inbox_prefix}.".startswith(f"{self.replies_under()}."):
+            raise ConfigError(
+                f"servers reply only to inboxes under {self.reply_prefix}, and this client receives replies under"
+                f" {self.inbox_prefix}: these are the settings of a server; use those of another user"
+            )
+
     def embedded(self, url: str) -> Self:
         """Return a copy for the embedded NATS at `url`, which requires no credentials and initially has no streams."""
-        return self.model_copy(update=dict.fromkeys(ACCESS) | {"nats_url": url, "create_streams": True})
+        return self.model_copy(
+            update=dict.fromkeys(ACCESS) | {"nats_tls_first": False, "nats_url": url, "create_streams": True}
+        )
 
     def retention(self) -> Retention:
         """Return the maximum age and the maximum size of the history of a change set."""

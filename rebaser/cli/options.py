@@ -75,7 +75,7 @@ def optional_change_set(help_text: str) -> Any:
 
 def _option(name: str, kind: Any, help_text: str, metavar: str) -> inspect.Parameter:
     option = typer.Option(
-        f"--{name.replace('_', '-')}", metavar=metavar, envvar=f"REBASER_{name.upper()}", help=help_text
+        f"--{name.replace('_', '-')}", metavar=metavar or None, envvar=f"REBASER_{name.upper()}", help=help_text
     )
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
 
@@ -90,12 +90,14 @@ ACCESS_OPTIONS = [
         "Password of the NATS user. Prefer the environment variable: other users of this machine can see options.",
         "WORD",
     ),
+    _option("nats_password_file", Path | None, "File that contains the password of the NATS user.", "FILE"),
     _option(
         "nats_token",
         str | None,
         "NATS token. Prefer the environment variable: other users of this machine can see options.",
         "WORD",
     ),
+    _option("nats_token_file", Path | None, "File that contains the NATS token.", "FILE"),
     _option(
         "nats_tls_ca",
         Path | None,
@@ -112,6 +114,7 @@ ACCESS_OPTIONS = [
         "Host name in the NATS server's certificate, if it differs from the address.",
         "NAME",
     ),
+    _option("nats_tls_first", bool | None, "Start TLS before NATS says anything (handshake_first).", ""),
     _option(
         "nats_domain", str | None, "JetStream domain, if this account imports JetStream from another account.", "NAME"
     ),

@@ -173,11 +173,14 @@ def source_options(settings: Settings, tasks: int) -> dict[str, str]:
         "nkey": access["nkey"],
         "user": access["user"],
         "password": access["password"],
+        "passwordFile": access["password_file"],
         "token": access["token"],
+        "tokenFile": access["token_file"],
         "tlsCa": access["tls_ca"],
         "tlsCert": access["tls_cert"],
         "tlsKey": access["tls_key"],
         "tlsHostname": access["tls_hostname"],
+        "tlsFirst": access["tls_first"],
         "domain": access["domain"],
     }
     return {name: str(value) for name, value in given.items() if value not in (None, "")}

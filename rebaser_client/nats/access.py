@@ -8,7 +8,7 @@ import re
 import ssl
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
 
 import nats.errors
 
@@ -16,6 +16,8 @@ from rebaser_client.errors import NotAuthorized, NotConnectedError, NotSecure
 from rebaser_client.nats.nats_py import NoTlsError
 from rebaser_core.errors import ConfigError
 
+_Secret: TypeAlias = Literal["password", "token"]
+_IN_FILES: tuple[_Secret, ...] = ("password", "token")
 _CREDS = re.compile(rb"-+BEGIN NATS USER JWT-+\s+\S+\s+.*-+BEGIN USER NKEY SEED-+\s+(\S+)\s+-", re.DOTALL)
 _REFUSED = re.compile(r"authorization violation|authentication (expired|revoked)", re.IGNORECASE)
 
@@ -25,11 +27,13 @@ class Access(TypedDict, total=False):
 
     - `creds` (a credentials file), `nkey` (a file with the seed of an nkey), `user` and `password`, or `token`: the
       credentials of the client.
+    - `password_file` and `token_file`: files that hold the password or the token, in place of `password` or `token`.
     - `tls_cert` and `tls_key`: PEM files with the client certificate and its key. If `tls_key` is None, the key is in
       `tls_cert`.
     - `tls_ca`: a PEM file with the authorities that may sign the certificate of the server; by default, the authorities
       of the system.
     - `tls_hostname`: the name in the certificate of the server, if it differs from the address of the server.
+    - `tls_first`: whether TLS begins before the server says anything, as servers with `handshake_first` expect.
     - `tls`: an SSL context, which replaces the TLS files.
     - `domain`: the JetStream domain, which is part of the subjects of the JetStream API. It is necessary in an account
       that imports this API from another account.
@@ -39,12 +43,15 @@ class Access(TypedDict, total=False):
     nkey: Path | None
     user: str | None
     password: str | None
+    password_file: Path | None
     token: str | None
+    token_file: Path | None
     tls: ssl.SSLContext | None
     tls_ca: Path | None
     tls_cert: Path | None
     tls_key: Path | None
     tls_hostname: str | None
+    tls_first: bool | None
     domain: str | None
 
 
@@ -54,7 +61,7 @@ def check_access(access: Access) -> None:
         raise TypeError(f"unknown connection options: {', '.join(sorted(unknown))}")
     if (domain := access.get("domain")) is not None and not re.fullmatch(r"[\w-]+", domain, re.ASCII):
         raise ConfigError(f"{domain!r} cannot be a JetStream domain: use letters, digits, _ and -")
-    present = {name for name, value in access.items() if value is not None}
+    present = _present(access)
     if "user" in present and "password" not in present:
         raise ConfigError("a NATS user needs a password: set both of them, or neither")
     if "password" in present and "user" not in present:
@@ -76,10 +83,27 @@ def check_access(access: Access) -> None:
         _check_seed(re.fullmatch(rb"\s*(\S+)\s*", _read(nkey, "nkey file")), nkey, "file with the seed of an nkey")
 
 
+def _present(access: Access) -> set[str]:
+    """Return the options that are set; a secret counts as set if its file is. Raise `ConfigError` if both are set, and
+    if the file holds no secret."""
+    present = {name for name, value in access.items() if value is not None}
+    for name in _IN_FILES:
+        if {name, f"{name}_file"} <= present:
+            raise ConfigError(f"the NATS options {name} and {name}_file are both given: give only one of them")
+        if f"{name}_file" in present:
+            _secret(access, name)
+            present.add(name)
+    return present
+
+
 def needs_tls(access: Access, servers: Iterable[str]) -> bool:
     """Return whether connections require TLS, because of a TLS option or because of the URL of at least one server."""
     requested = any(access.get(name) is not None for name in ("tls", "tls_ca", "tls_cert", "tls_hostname"))
-    return requested or any(server.partition("://")[0] in ("tls", "wss") for server in servers)
+    return (
+        requested
+        or bool(access.get("tls_first"))
+        or any(server.partition("://")[0] in ("tls", "wss") for server in servers)
+    )
 
 
 def tls_context(access: Access) -> ssl.SSLContext:
@@ -120,9 +144,10 @@ def credentials(access: Access, *, tls: ssl.SSLContext | None, tls_name: str | N
     creds, nkey = access.get("creds"), access.get("nkey")
     arguments = {
         "user": access.get("user"),
-        "password": access.get("password"),
-        "token": access.get("token"),
+        "password": _secret(access, "password"),
+        "token": _secret(access, "token"),
         "tls": tls,
+        "tls_handshake_first": access.get("tls_first"),
         "tls_hostname": access.get("tls_hostname") or tls_name,
         "user_credentials": None if creds is None else str(creds),
         "nkeys_seed": None if nkey is None else str(nkey),
@@ -148,6 +173,20 @@ def refusal(error: BaseException, reason: str) -> NotConnectedError:
     if isinstance(error, nats.errors.Error) and _REFUSED.search(reason):
         return NotAuthorized(f"the server refuses the client ({reason.strip(chr(39))}): check the credentials")
     return NotConnectedError(reason)
+
+
+def _secret(access: Access, name: _Secret) -> str | None:
+    """Return the password or the token, from its file if there is one. Raise `ConfigError` if the file has none."""
+    path = access.get("password_file") if name == "password" else access.get("token_file")
+    if path is None:
+        return access.get(name)
+    try:
+        text = _read(path, f"file with the NATS {name}").decode().strip()
+    except UnicodeDecodeError:
+        text = ""
+    if not text:
+        raise ConfigError(f"{path} holds no NATS {name}: it must be text in UTF-8")
+    return text
 
 
 def _read(path: Path, what: str) -> bytes:

@@ -31,8 +31,8 @@ POSITIONS = ("at", "from", "to")
 
 _KNOWN = (
     "nats", "workspace", "changeSet", "table", "start", *POSITIONS, "partitions", "failOnDataLoss", "prefix", "blobs",
-    "credentials", "token", "inboxPrefix", "messages", "nkey", "user", "password", "tlsCa", "tlsCert", "tlsKey",
-    "tlsHostname", "domain",
+    "credentials", "token", "inboxPrefix", "messages", "nkey", "user", "password", "passwordFile", "tokenFile",
+    "tlsCa", "tlsCert", "tlsKey", "tlsHostname", "tlsFirst", "domain",
 )  # fmt: skip
 
 
@@ -129,10 +129,13 @@ def _access(options: Mapping[str, str]) -> Access:
         "nkey": path("nkey"),
         "user": options.get("user") or None,
         "password": options.get("password") or None,
+        "password_file": path("passwordFile"),
+        "token_file": path("tokenFile"),
         "tls_ca": path("tlsCa"),
         "tls_cert": path("tlsCert"),
         "tls_key": path("tlsKey"),
         "tls_hostname": options.get("tlsHostname") or None,
+        "tls_first": options.get("tlsFirst", "").lower() == "true" or None,
         "domain": options.get("domain") or None,
     }
 

@@ -42,8 +42,9 @@ class RebaserDataSource(DataSource):  # type: ignore[misc] # PySpark is untyped 
     - `failOnDataLoss`: whether reading fails if commits after `start` or `from`, or commits that `at` needs, were
       purged (default true). If false, such commits or change sets are left out.
     - `credentials` or `nkey` (files on Spark's machines), `token`, or `user` and `password`: the credentials for NATS.
-    - `tlsCa`, `tlsCert`, `tlsKey` (files on Spark's machines), `tlsHostname`, and `domain` (of JetStream): the same
-      values as in the servers' settings.
+      In place of `token` or `password`, `tokenFile` or `passwordFile` (on Spark's machines).
+    - `tlsCa`, `tlsCert`, `tlsKey` (files on Spark's machines), `tlsHostname`, `tlsFirst` (true or false), and `domain`
+      (of JetStream): the same values as in the servers' settings.
     - `prefix`, `blobs`, `inboxPrefix`: the same values as in the servers' settings.
 
     All tables that are about change sets have the columns `workspace`, `change_set` and `sequence`. In the list below,

@@ -353,3 +353,39 @@ async def test_a_command_reaches_a_server_with_tls_and_is_told_what_is_wrong(fil
         assert code == 1
         assert "--nats-user" in said
         assert "rebaser dev" not in said
+
+
+# -- secrets in files, and TLS before anything else --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["password", "token"])
+async def test_a_secret_in_a_file_is_read_again_for_each_connection(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    user = {"user": "joe"} if name == "password" else {}
+    given: Any = {**user, f"{name}_file": file}
+    async with embedded_nats(tmp_path / "nats", authorization={**user, name: SECRET}) as nats:
+        for text in (None, b"", b" \n", b"\xff\xfe"):
+            if text is not None:
+                file.write_bytes(text)
+            with pytest.raises(ConfigError, match=str(file)):
+                await works(nats.url, **given)
+        file.write_text("wrong")
+        with pytest.raises(NotAuthorized):
+            await works(nats.url, **given)
+        file.write_text(f"{SECRET}\n")
+        await works(nats.url, **given)
+        with pytest.raises(ConfigError, match=f"{name} and {name}_file are both given"):
+            await works(nats.url, **given, **{name: SECRET})
+        settings: Any = {"nats_url": nats.url, "nats_user": user.get("user"), f"nats_{name}_file": file}
+        await works(nats.url, **load_settings(**settings).access())
+
+
+async def test_tls_begins_before_the_server_says_anything(files: Files, tmp_path: Path) -> None:
+    async with embedded_nats(tmp_path, tls=files.tls(handshake_first=True)) as server:
+        first = load_settings(nats_tls_ca=files.ca, nats_tls_first="true").access()
+        await works(server.url, **first)
+        with pytest.raises(NotConnectedError):
+            await works(server.url, tls_ca=files.ca)
+    async with embedded_nats(tmp_path / "plain") as server:
+        with pytest.raises(NotConnectedError):
+            await works(server.url, **first)

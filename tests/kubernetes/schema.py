@@ -8,24 +8,29 @@ import dataclasses
 import json
 from typing import Any
 
-from rebaser import settings
-from rebaser.settings import LOWEST_LIMIT, Settings
+from rebaser import setting_rules
+from rebaser.setting_rules import LOWEST_LIMIT
+from rebaser.settings import Settings
 from rebaser_core.limits import COMMIT_LIMITS
 
 Schema = dict[str, Any]
 
 DECIDED = {"server_id", "http"}
-FILES = {"nats_creds", "nats_nkey", "nats_tls_ca", "nats_tls_cert", "nats_tls_key"}
+FILES = {
+    *("nats_creds", "nats_nkey", "nats_password_file", "nats_token_file"),
+    *("nats_tls_ca", "nats_tls_cert", "nats_tls_key"),
+}
 ONLY_SECRET = {"nats_password", "nats_token"}
-SECRETS = ONLY_SECRET | {"nats_url", "nats_user", "blobs"}
+SECRETS = ONLY_SECRET | {"nats_url", "nats_user", "blobs", "spark"}
 OF_CONSOLE = (  # settings that the console reads
-    "nats_url", "nats_user", "nats_tls_hostname", "nats_domain", "prefix", "inbox_prefix", "blobs", "log_level",
+    "nats_url", "nats_user", "nats_tls_hostname", "nats_tls_first", "nats_domain", "prefix", "inbox_prefix", "blobs",
+    "log_level",
 )  # fmt: skip
 PATTERNS = {
     "nats_url": r"^[^@]*$",  # no password, because secrets.nats_url is for URLs with passwords
-    "spark": f"^({settings._SPARK.pattern})$",
-    "inbox_prefix": f"^({settings._INBOX.pattern})$",
-    "reply_prefix": f"^({settings._INBOX.pattern})$",
+    "spark": f"^({setting_rules.SPARK.pattern})$",
+    "inbox_prefix": f"^({setting_rules.INBOX.pattern})$",
+    "reply_prefix": f"^({setting_rules.INBOX.pattern})$",
 }
 
 TEXT = {"type": "string"}

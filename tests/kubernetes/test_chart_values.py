@@ -41,6 +41,7 @@ SPECIAL: dict[str, object] = {
     "blobs": "file:///blobs",
     "spark": "sc://elsewhere:1/;token=x",
     "limits": {"max_updates": 9_000_000, "max_depth": 16},
+    "nats_tls_first": True,
 }
 
 
@@ -128,6 +129,7 @@ def test_a_collector_turns_traces_on() -> None:
         ({"settings": {"spark": None}}, "servers need Spark"),
         ({"settings": {"nats_url": None}}, "set settings.nats_url"),
         ({"sparkConnect": {"enabled": True}}, "exclude each other"),
+        ({"secrets": {"spark": {"name": "a", "key": "b"}}}, "settings.spark and secrets.spark"),
         ({"secrets": {"nats_url": {"name": "a", "key": "b"}}}, "settings.nats_url and secrets.nats_url"),
         ({"secrets": {"nats_token": {"name": "a"}}}, "missing property 'key'"),
         ({"secrets": {"nats_token": "secret"}}, "at '/secrets/nats_token'"),
@@ -184,3 +186,11 @@ def test_some_slots_are_left_when_kubernetes_is_content(concurrency: int, load: 
     [trigger] = render(SCALED, given).get("ScaledObject")["spec"]["triggers"]
     assert trigger["metadata"]["targetValue"] == target
     assert int(target) * 1.1 < concurrency or concurrency == 1
+
+
+def test_an_address_of_spark_with_a_token_comes_from_a_secret() -> None:
+    rendered = render({"settings": {"spark": None}, "secrets": {"spark": KEY}})
+    given = {one["name"]: one for one in rendered.container()["env"]}
+    assert given["REBASER_SPARK"]["valueFrom"]["secretKeyRef"] == KEY
+    rules = rendered.get("NetworkPolicy")["spec"]["egress"]
+    assert {"port": 15002} in [port for rule in rules for port in rule.get("ports", [])]

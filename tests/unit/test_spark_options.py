@@ -95,6 +95,8 @@ def test_all_ways_to_log_in_are_passed_on_and_not_shown() -> None:
         "password": "s3same",
         "tlsCa": "/ca",
         "tlsHostname": "nats",
+        "tlsFirst": "True",
+        "tokenFile": "/token",
         "nkey": "/seed",
         "domain": "hub",
     }
@@ -105,6 +107,8 @@ def test_all_ways_to_log_in_are_passed_on_and_not_shown() -> None:
         "password": "s3same",
         "tls_ca": Path("/ca"),
         "tls_hostname": "nats",
+        "tls_first": True,
+        "token_file": Path("/token"),
         "nkey": Path("/seed"),
         "domain": "hub",
     }

@@ -42,7 +42,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 
 {{/* The settings of the console: those of servers that tell where things are, and its own. Returns YAML. */}}
 {{- define "rebaser.consoleSettings" -}}
-{{- $shared := pick .Values.settings "nats_url" "nats_tls_hostname" "prefix" "blobs" }}
+{{- $shared := pick .Values.settings "nats_url" "nats_tls_hostname" "nats_tls_first" "prefix" "blobs" }}
 {{- range $name, $_ := .Values.console.secrets }}
 {{- $shared = omit $shared $name }}
 {{- end }}
@@ -160,10 +160,10 @@ priorityClassName: {{ . }}
 {{/* Refuses values that the schema cannot. */}}
 {{- define "rebaser.check" -}}
 {{- $values := .Values }}
-{{- if and $values.sparkConnect.enabled $values.settings.spark }}
+{{- if and $values.sparkConnect.enabled (or $values.settings.spark $values.secrets.spark) }}
 {{- fail "settings.spark and sparkConnect.enabled exclude each other: the Spark Connect server of this chart needs no address" }}
 {{- end }}
-{{- if not (or $values.sparkConnect.enabled $values.settings.spark) }}
+{{- if not (or $values.sparkConnect.enabled $values.settings.spark $values.secrets.spark) }}
 {{- fail "servers need Spark: set settings.spark to sc://HOST:PORT, or sparkConnect.enabled to true" }}
 {{- end }}
 {{- range $name, $_ := $values.secrets }}

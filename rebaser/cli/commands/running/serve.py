@@ -339,6 +339,6 @@ async def _dev(data: Path, port: int | None, console_port: int | None, settings:
             await run_server(
                 embedded,
                 ready=partial(_tell_ready, nats.url, console_url, data),
-                warm=lambda: console.write_line(f"warm spark={settings.spark}"),
+                warm=lambda: console.write_line(f"warm spark={settings.spark_shown()}"),
                 jvm=jvm,
             )
