@@ -31,8 +31,13 @@ def connect_client(
 def client_for(
     settings: "Settings", *, content_type: str = "application/cbor"
 ) -> AbstractAsyncContextManager["RebaserClient"]:
-    """Return a client of the installation that `settings` describe."""
+    """Return a client of the installation that `settings` describe.
+
+    Raise `ConfigError` if servers would not reply to this client, because these are the settings of a server.
+    """
     from rebaser_client import RebaserClient
+
+    settings.check_client()
 
     return RebaserClient.connect(
         settings.nats_url,

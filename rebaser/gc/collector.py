@@ -10,6 +10,7 @@ the same candidates and finishes the work.
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -19,6 +20,7 @@ from rebaser.gc.finding import Found, Tables, find_garbage
 from rebaser.gc.installations import check_alone
 from rebaser.runtime.concurrency import run_concurrently
 from rebaser_client.blobs import CollectableBlobs
+from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError, JetStream
 from rebaser_client.jetstream.errors import WRONG_LAST_SEQUENCE
 from rebaser_core.blobs.garbage import (
@@ -122,7 +124,8 @@ class Collector:
         restored = await self._each(planned.restore, self._blobs.restore)
         trashed = await self._each(planned.trash, self._blobs.discard)
         erased = await self._each(planned.erase, self._blobs.erase)
-        await self._js.purge(self._subjects.commits_stream, self._subjects.commits(GC_KEY), keep=RUNS_KEPT)
+        with suppress(NotAllowed):  # operators may not purge logs; a later run of a server does it
+            await self._js.purge(self._subjects.commits_stream, self._subjects.commits(GC_KEY), keep=RUNS_KEPT)
         log.info(
             "garbage_collected",
             seq=sequence,

@@ -10,8 +10,9 @@ from rebaser.gc.spark_tables import SparkTables, own_spark
 from rebaser.settings import Settings
 from rebaser_client.blobs import open_collectable
 from rebaser_client.errors import NotReadyError
-from rebaser_client.jetstream import ApiError, Connection, JetStream
+from rebaser_client.jetstream import ApiError, Connection, JetStream, NoAnswerError
 from rebaser_client.jetstream.errors import STREAM_NOT_FOUND
+from rebaser_core.blobs.garbage import GC_KEY
 from rebaser_core.ids import ulid
 from rebaser_core.messages import REGISTRY
 from rebaser_core.streams.subjects import Subjects
@@ -35,7 +36,8 @@ async def collect_once(settings: Settings, grace: float, *, dry: bool = False) -
     """Carry out one run on the Spark that `settings` specifies. If that is the embedded Spark, start it for the run.
 
     `grace` is in seconds; for `dry`, see `Collector.run`. Raise the errors of `Collector.run`, `ConfigError` for a
-    wrong setting, `NotConnectedError` if NATS cannot be reached, and `NotReadyError` if the streams do not exist.
+    wrong setting, `NotConnectedError` if NATS cannot be reached, `NotAllowed` if NATS refuses a call, and
+    `NotReadyError` if the streams do not exist.
     """
     REGISTRY.build()
     subjects = Subjects(settings.prefix)
@@ -49,6 +51,10 @@ async def collect_once(settings: Settings, grace: float, *, dry: bool = False) -
             if error.err_code == STREAM_NOT_FOUND:
                 raise NotReadyError from error
             raise
+        if not dry:
+            # Without the permission to record the run, fail now rather than after the start of Spark.
+            with suppress(NoAnswerError):
+                await connection.request(subjects.commits(GC_KEY), b"", {"Nats-Expected-Stream": "nobody"})
         blobs = open_collectable(settings.blobs, js, subjects.blobs_bucket)
         async with own_spark(settings) as url:
             tables = SparkTables(url, js, subjects, settings)

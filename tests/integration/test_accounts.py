@@ -10,12 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rebaser.cli.commands.running.init import _init
 from rebaser.embedded.nats import embedded_nats
-from rebaser.runtime import context
-from rebaser.serving import serve
-from rebaser.settings import Settings, load_settings
-from rebaser.testing.in_process import InProcessEngine
 from rebaser_client import Derive, NotAllowed, RebaserClient, Set, Update
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.admin.servers import ping
@@ -26,7 +21,15 @@ from rebaser_core.messages import EnqueueUpdatesRequest, encode
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import TopologyOptions
 from tests.conftest import Events
-from tests.support.accounts import FILE, OUTSIDE, USERS, WITHOUT_PERMISSIONS, nats_with_accounts, rights, settings_of
+from tests.support.accounts import (
+    FILE,
+    OUTSIDE,
+    USERS,
+    WITHOUT_PERMISSIONS,
+    installation_with_accounts,
+    rights,
+    settings,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -36,26 +39,9 @@ STREAMS = ("REBASER_REQUESTS", "REBASER_TASKS", "REBASER_COMMITS", "REBASER_DLQ"
 
 
 @pytest.fixture
-async def url(tmp_path: Path, unused_port: int, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
-    """NATS with the streams that an operator has created, and a server that may create no streams."""
-    monkeypatch.setattr(context, "_spark", lambda *_: InProcessEngine())
-    with nats_with_accounts(tmp_path, unused_port) as url:
-        await _init(settings("operator", url, sweep_interval="0.5"), check=False)
-        ready = anyio.Event()
-
-        async def run() -> None:
-            quick = {"checkpoint_bytes": "1024", "sweep_interval": "0.5", "quiescent_period": "0.5", "history_for": "0"}
-            await serve(settings("server", url, **quick), ready=ready.set)
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(run)
-            await ready.wait()
-            yield url
-            group.cancel_scope.cancel()
-
-
-def settings(user: str, url: str, **more: str) -> Settings:
-    return load_settings(nats_url=url, **settings_of(user), **more)
+async def url(tmp_path: Path, unused_port: int) -> AsyncIterator[str]:
+    async with installation_with_accounts(tmp_path, unused_port, history_for="0") as url:
+        yield url
 
 
 @asynccontextmanager

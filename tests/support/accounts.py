@@ -5,11 +5,19 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+import anyio
+import pytest
+
+from rebaser.cli.commands.running.init import _init
 from rebaser.embedded.nats import DIE_WITH_PARENT, find_binary
+from rebaser.runtime import context
+from rebaser.serving import serve
+from rebaser.settings import Settings, load_settings
+from rebaser.testing.in_process import InProcessEngine
 
 FILE = Path(__file__).parents[2] / "deploy" / "accounts.conf"
 USERS = ("server", "operator", "app", "editor", "reader")
@@ -32,6 +40,10 @@ def settings_of(user: str, **more: str) -> dict[str, str]:
         return given | {"inbox_prefix": "_INBOX.server", "reply_prefix": "_INBOX.clients", "create_streams": "false"}
     given["inbox_prefix"] = f"_INBOX.clients.{role}"
     return given | ({"nats_domain": "rebaser"} if role in ("editor", "reader") else {})
+
+
+def settings(user: str, url: str, **more: str) -> Settings:
+    return load_settings(nats_url=url, **settings_of(user), **more)
 
 
 def rights() -> dict[str, set[tuple[str, str]]]:
@@ -79,3 +91,23 @@ def nats_with_accounts(folder: Path, port: int) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(START)
+
+
+@asynccontextmanager
+async def installation_with_accounts(folder: Path, port: int, **more: str) -> AsyncIterator[str]:
+    """Run NATS with the streams that an operator has created, and a server with the settings `more` that may create no
+    streams. Yield the URL of NATS."""
+    with pytest.MonkeyPatch.context() as patch, nats_with_accounts(folder, port) as url:
+        patch.setattr(context, "_spark", lambda *_: InProcessEngine())
+        await _init(settings("operator", url, sweep_interval="0.5"), check=False)
+        ready = anyio.Event()
+
+        async def run() -> None:
+            quick = {"checkpoint_bytes": "1024", "sweep_interval": "0.5", "quiescent_period": "0.5"}
+            await serve(settings("server", url, **(quick | more)), ready=ready.set)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            await ready.wait()
+            yield url
+            group.cancel_scope.cancel()
