@@ -95,3 +95,6 @@ async def test_a_click_expands_a_value_and_once_more_hides_its_neighbours(
         await page.locator(".node", has_text="report").focus()
         await page.keyboard.press("o")
         await page.wait_for_url("**/value?id=report")
+        await page.goto(f"{console.url}{path}?id=total")
+        await page.locator(".node", has_text="gone").click()
+        await page.wait_for_url("**/value?id=gone")

@@ -116,6 +116,8 @@ async def test_the_focus_follows_what_the_viewer_opens(running: Any, console: We
         await focused(page, ".node:not(.here)")
         name = await page.evaluate(NOW)
         await page.keyboard.press("Enter")
+        await focused(page, ".node.chosen[aria-expanded=true]")
+        await page.keyboard.press("c")
         await focused(page, ".node.here")
         assert await page.evaluate(NOW) == name
     assert seen.complaints == []

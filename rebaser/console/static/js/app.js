@@ -185,9 +185,9 @@ const tools = {
     typing = setTimeout(() => go(href, { replace: true }), TYPING);
   },
   // What stands in place of something that is not there yet.
-  pending(name) {
+  pending(name, meanwhile = loading()) {
     const { trouble } = app.feeds.get(name);
-    return trouble ? troubleBox(trouble) : loading();
+    return trouble ? troubleBox(trouble) : meanwhile;
   },
   isGone: (name) => isGone(app.feeds.get(name)),
   get state() {

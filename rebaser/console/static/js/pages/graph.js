@@ -25,16 +25,18 @@ const chosenIn = (at, data) => data.nodes.find((node) => node.id === expandedIn(
 function box(at, node, place, data, tools) {
   const here = node.id === data.id;
   const chosen = node === chosenIn(at, data);
+  // A value that does not exist has no graph; its page offers to define it.
+  const leads = here || node.state === "missing";
   const onClick = (event) => {
-    if (!(event.ctrlKey || event.metaKey)) return;
+    if (leads || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();
     tools.go(graphAddress(at, node.id));
   };
   const text = node.error ? node.error.code : node.state === "missing" ? "missing" : node.text || node.state;
   return keyed(
     node.id,
-    svg`<a class=${`node ${TONES[node.state] ?? ""} ${here ? "here" : ""} ${chosen ? "chosen" : ""}`} href=${here ? valueAddress(at, node.id) : toggled(at, node, data)}
-        @click=${onClick} data-id=${node.id} data-level=${node.level} data-center=${chosen ? "yes" : null} aria-expanded=${here ? null : String(node.expanded)} aria-label=${`${node.id}, ${node.state}, ${text}`} transform=${`translate(${place.x} ${place.y})`}>
+    svg`<a class=${`node ${TONES[node.state] ?? ""} ${here ? "here" : ""} ${chosen ? "chosen" : ""}`} href=${leads ? valueAddress(at, node.id) : toggled(at, node, data)}
+        @click=${onClick} data-id=${node.id} data-state=${node.state} data-level=${node.level} data-center=${chosen ? "yes" : null} aria-expanded=${leads ? null : String(node.expanded)} aria-label=${`${node.id}, ${node.state}, ${text}`} transform=${`translate(${place.x} ${place.y})`}>
       <rect width=${WIDTH} height=${HEIGHT} rx="7"></rect>
       <text x="12" y="19" class="node-id">${fit(node.id, 28)}</text>
       <text x="12" y="36" class="node-text">${SIGNS[node.state] ?? "✓"} ${text.length > 28 ? `${text.slice(0, 27)}…` : text}</text>
@@ -58,8 +60,8 @@ function more(at, node, place) {
 
 // Arrow keys lead from node to node: up and down in a column, left to inputs and right to what uses them.
 function onKey(event, at, tools) {
-  const places = { c: graphAddress, o: valueAddress };
-  const { id } = event.target.closest("[data-id]")?.dataset ?? {};
+  const { id, state } = event.target.closest("[data-id]")?.dataset ?? {};
+  const places = { c: state === "missing" ? valueAddress : graphAddress, o: valueAddress };
   if (id && places[event.key] && !event.ctrlKey && !event.metaKey && !event.altKey) {
     event.stopPropagation();
     tools.go(places[event.key](at, id));

@@ -8,16 +8,20 @@ import { badge, notice, sizePick, sized, table, traceLink } from "../parts.js";
 const open = (at, sequence) => address(at.pathname, at.query, { sequence });
 
 function what(row) {
-  if (row.problem && row.kind === "unreadable") return badge("unreadable");
   const updates = row.updates === null ? "updates in a blob" : plural(row.updates, "update");
-  return row.kind === "edit" ? updates : row.kind;
+  const asked = row.kind === "edit" ? updates : row.kind;
+  return html`<span class="request">
+    ${row.kind === "unreadable" ? badge("unreadable") : html`<strong>${row.author || "no author"}</strong>`}
+    ${row.message ? html`<span>“${row.message}”</span>` : null}
+    <span class="dim">${row.kind === "unreadable" ? row.problem : asked}</span>
+    <span class="mono dim">${row.requestId}</span>
+  </span>`;
 }
 
 const COLUMNS = (at, now, traceUrl) => [
   { title: "Request", kind: "narrow", cell: (row) => html`<a class="row-link" href=${open(at, row.sequence)}>${row.sequence}</a>` },
   { title: "Waits for", kind: "when", cell: (row) => (row.decided ? html`<span class="dim">decided</span>` : html`<span title=${row.time}>${ago(row.time, now).replace(" ago", "")}</span>`) },
-  { title: "What", cell: what },
-  { title: "Who and why", kind: "wide most", cell: (row) => html`<span class="request"><strong>${row.author || "no author"}</strong>${row.message ? html`<span>“${row.message}”</span>` : null}<span class="mono dim">${row.requestId}</span></span>` },
+  { title: "Who and why", kind: "most", cell: what },
   { title: "Size", right: true, level: 2, cell: (row) => bytes(row.bytes) },
   ...(traceUrl ? [{ title: "Trace", level: 2, cell: (row) => traceLink(traceUrl, row.trace) }] : []),
 ];
@@ -45,8 +49,8 @@ export const page = {
   status: (head) => `${plural(head.pending, "request")} in the queue`,
   view(at, { head, queue, request }, tools) {
     return html`${changeSetHead(at, head, "/queue")}
-      ${queue === null ? tools.pending("queue") : list(at, head, queue, tools)}
-      ${at.query.sequence ? detail(at, request, tools) : null}`;
+      ${at.query.sequence ? detail(at, request, tools) : null}
+      ${queue === null ? tools.pending("queue") : list(at, head, queue, tools)}`;
   },
 };
 

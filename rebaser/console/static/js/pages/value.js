@@ -131,11 +131,14 @@ const OTHERS = (at, id, now) => [
 ];
 
 // Which related change sets have another definition.
-function others(at, head, elsewhere) {
+function others(at, head, elsewhere, tools) {
+  if (elsewhere === null) return tools.pending("elsewhere", null);
   const { rows, offset, looked, matching, next } = elsewhere;
   if (!matching) return null;
   return html`<section><h3>In other change sets</h3>
-    ${table({ label: "Change sets with another definition", columns: OTHERS(at, at.query.id, head.at), rows, key: (row) => row.changeSetId, empty: next || offset ? "None of these has another definition." : "The open branches and the target have no other definition." })}
+    ${rows.length
+      ? table({ label: "Change sets with another definition", columns: OTHERS(at, at.query.id, head.at), rows, key: (row) => row.changeSetId })
+      : html`<p class="dim">${next || offset ? "None of these has another definition." : "No open branch, nor the target, has another definition."}</p>`}
     ${next || offset
       ? html`<nav class="pager" aria-label="Pages of change sets"><span>${count(offset + 1)} to ${count(offset + looked)} of ${plural(matching, "related change set")}</span>
           ${offset ? html`<a class="button" href=${address(at.pathname, at.query, { branches: "" })}>First</a>` : null}
@@ -225,7 +228,7 @@ export const page = {
         <div class="object-title"><h2 class="mono">${id.slice(id.lastIndexOf("/") + 1) || id}</h2>${value ? badge(value.state) : null}<a href=${address(base(at, "/graph"), { id })}>Graph</a></div>
       </section>
       ${value === null
-        ? html`${tools.pending("value")}${tools.isGone("value") ? editor(at, head, { id, isNew: true, position: head.lastCommit }, tools) : null}${tools.isGone("value") && elsewhere ? others(at, head, elsewhere) : null}`
+        ? html`${tools.pending("value")}${tools.isGone("value") ? editor(at, head, { id, isNew: true, position: head.lastCommit }, tools) : null}${tools.isGone("value") ? others(at, head, elsewhere, tools) : null}`
         : body(at, head, value, { blame, elsewhere, history }, tools)}`;
   },
 };
@@ -237,13 +240,13 @@ function body(at, head, value, { blame, elsewhere, history }, tools) {
       <section><h3>Value</h3>${content(value)}</section>
       <section><h3>Definition</h3>${definition(value)}<h3>Defined by</h3>${blame === null ? tools.pending("blame") : origin(at, blame, head.at)}</section>
     </div>
+    ${others(at, head, elsewhere, tools)}
     ${derived
       ? html`<section>${listHead(at, value, "Inputs", "inputs", value.inputs.length, value.inputCount)}
           ${table({ label: "Inputs", columns: INPUTS(at), rows: value.inputs.map((row, index) => ({ ...row, index })), key: (row) => row.index, empty: "It has no inputs." })}</section>`
       : null}
     <section>${listHead(at, value, "Used by", "dependents", value.dependents.length, value.dependentCount)}
       ${table({ label: "Values that use it", columns: DEPENDENTS(at), rows: value.dependents, key: (row) => row.id, empty: "No value uses it." })}</section>
-    ${elsewhere === null ? html`<section><h3>In other change sets</h3>${tools.pending("elsewhere")}</section>` : others(at, head, elsewhere)}
     <section><h3>History</h3>
       ${history === null
         ? tools.pending("history")
