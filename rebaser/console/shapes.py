@@ -1,8 +1,8 @@
 """The objects of the JSON API. Names and words are those of the command line's `--json`.
 
 Invariants: a value is sent as the text of its JSON, because a browser would round large integers. Texts are cut at a
-length that the callers name. No other module makes JSON of a value, of a definition, or of a text that may quote one;
-each of them is hidden if `hiding` says so.
+length that the callers name. Only this module and `queued` make JSON of a value, of a definition, or of a text that may
+quote one; each of them is hidden if `hiding` says so.
 """
 
 import json
@@ -19,10 +19,8 @@ from rebaser_client.admin.stream_usage import StreamStatus, durability_of
 from rebaser_client.log.blame import Blame
 from rebaser_client.log.branches import BranchInfo
 from rebaser_client.log.changes import Change, LogEntry
-from rebaser_client.log.entries import Entry
 from rebaser_core.commit import Authorship, Commit, Decision, Outcome
 from rebaser_core.encoding.envelope import JSON, dumps
-from rebaser_core.messages import EnqueueUpdatesRequest
 from rebaser_core.messages.headers.traces import TRACEPARENT, read_trace
 from rebaser_core.updates import Derive, Match, Remove, Set, Update
 from rebaser_core.values import Fault, State, Value
@@ -317,54 +315,6 @@ def trace_id(headers: Mapping[str, str]) -> str | None:
     return None if context is None else f"{context.trace_id:032x}"
 
 
-def queued_object(entry: Entry, *, decided: bool) -> dict[str, Any]:
-    """Return a request in a queue. `decided`: whether the log has its decision, so that it is only to be deleted."""
-    request = entry.content if isinstance(entry.content, EnqueueUpdatesRequest) else None
-    found: dict[str, Any] = {
-        "sequence": entry.sequence,
-        "time": time_text(datetime.fromtimestamp(entry.time_ns / 1e9, UTC)),
-        "bytes": size_told(entry.size),
-        "trace": trace_id(entry.headers),
-        "decided": decided,
-        "requestId": "",
-        "author": "",
-        "message": "",
-        "kind": "unreadable",
-        "updates": None,
-        "problem": cut(told(entry.problem.message)) if entry.problem is not None else None,
-    }
-    if request is None:
-        return found
-    return found | {
-        "requestId": cut(request.id, 200),
-        "author": cut(request.author, 200),
-        "message": cut(told(request.message)),
-        "kind": _request_kind(request),
-        "updates": None if request.updates is None else len(request.updates),
-    }
-
-
-def _request_kind(request: EnqueueUpdatesRequest) -> str:
-    if request.action is not None:
-        return {"Reverts": "revert", "Marking": "mark"}.get(name := type(request.action).__name__, name.lower())
-    return "recompute" if request.recompute is not None and request.updates == () else "edit"
-
-
-def request_payload(request: EnqueueUpdatesRequest, size: int) -> dict[str, Any]:
-    """Return the text of a request: its updates, or what else it asks for."""
-    if not values_shown():
-        return payload_object(b"", size)
-    updates = request.updates if request.updates is None else [update.to_wire() for update in request.updates]
-    found = {
-        "updates": updates,
-        "updatesAddress": request.updates_address,
-        "recompute": None if request.recompute is None else request.recompute.to_wire(),
-        "action": None if request.action is None else asdict(request.action),
-        "expectAt": request.expect_at,
-    }
-    return payload_object({name: value for name, value in found.items() if value not in (None, [])}, size)
-
-
 def _mark(marking: Any) -> str:
     if marking.status is not None:
         return {"open": "reopened", "deleted": "deleted"}.get(marking.status.value, f"closed ({marking.status.value})")
@@ -400,4 +350,15 @@ def blame_object(blame: Blame) -> dict[str, Any]:
         "request": None if blame.request is None else request_object(*blame.request),
         "copies": copies,
         "lost": blame.lost or None,
+    }
+
+
+def cause_object(blame: Blame, commit: int) -> dict[str, Any]:
+    """Return the request that changed a value in `commit`: the newest one that defined it, or copied its definition."""
+    made = blame.copies[0] if blame.copies else blame
+    return {
+        "id": blame.id,
+        "position": commit,
+        "time": None if made.entry is None else time_text(made.entry.time),
+        "request": None if made.request is None else request_object(*made.request),
     }

@@ -226,6 +226,7 @@ class BlockingRebaserClient(_Blocking[RebaserClient]):
     blame = _calls(RebaserClient.blame)
     diff = _calls(RebaserClient.diff)
     history_status = _calls(RebaserClient.history_status)
+    definitions = _calls(RebaserClient.definitions)
     value_history = _calls(RebaserClient.value_history)
     queue = _calls(RebaserClient.queue)
     watch = _iterates(RebaserClient.watch)

@@ -1,5 +1,6 @@
 """The operations of the client that read a long list in pages."""
 
+from rebaser_client.log.changes import Definition
 from rebaser_client.log.entries import Entry, read_queue
 from rebaser_client.log.positions import At
 from rebaser_client.log.scan import ValueHistory, find_definitions
@@ -10,6 +11,17 @@ from rebaser_core.ids import ChangeSetKey
 
 class PageOperations(ReadOperations):
     """The operations that read in pages. `RebaserClient` inherits them."""
+
+    async def definitions(self, workspace: str, change_set: str, *ids: str) -> dict[str, Definition]:
+        """Return the definitions of the values `ids`, by id. Ids that do not exist are left out.
+
+        Only these values are read, and not whether they are stale.
+        """
+        with translate_missing_stream():
+            loader = await self._state_loader()
+            state = await loader.load_values(ChangeSetKey.of(workspace, change_set), ids, stale=False)
+        found = {id_: state.cells.edit_of(id_) for id_ in ids}
+        return {id_: one for id_, one in found.items() if one is not None}  # type: ignore[misc] # never `Remove`
 
     async def value_history(
         self, workspace: str, change_set: str, id_: str, *, at: At | None = None, limit: int = 20

@@ -82,8 +82,7 @@ async def _definition(
     position = ChangeSetKey(info.workspace, info.change_set), info.sequence
 
     async def defined() -> dict[str, Definition | None]:
-        found = await client.blame(info.workspace, info.change_set, id_)
-        return {id_: found[id_].definition if id_ in found else None}
+        return {id_: (await client.definitions(info.workspace, info.change_set, id_)).get(id_)}
 
     async def edited() -> dict[str, Definition | None]:
         return await client.branch_edits(info.workspace, info.change_set)

@@ -4,8 +4,9 @@ from contextlib import aclosing
 
 from rebaser.console.access.hiding import values_shown
 from rebaser.console.api.values import base_path
+from rebaser.console.queued import queued_object, request_payload
 from rebaser.console.resources import Answer, Console, Given, Resource
-from rebaser.console.shapes import payload_object, queued_object, request_payload
+from rebaser.console.shapes import payload_object
 from rebaser_client import RebaserClient
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey

@@ -12,6 +12,7 @@ from rebaser.console.reading.states import BrowsedState, PickedIds, span, start_
 from rebaser.console.resources import MOST, PAGE, Answer, Console, Given, Resource
 from rebaser.console.shapes import (
     blame_object,
+    cause_object,
     cut,
     definition_object,
     definition_text,
@@ -254,18 +255,18 @@ async def read_blame(console: Console, given: Given) -> Answer:
     key, id_ = given.key, given.text("id", most=MAX_ID)
     client = await console.client()
     loaded = await console.states.get(client, key)
-    origin = await loaded.read(partial(_cause, id_=id_))
+    origin, commit = await loaded.read(partial(_cause, id_=id_))
     found = await client.blame(key.workspace, key.change_set, *dict.fromkeys((id_, origin or id_)))
     return {
         "blame": blame_object(found[id_]) if id_ in found else None,
-        "cause": {"id": origin, **blame_object(found[origin])} if origin in found else None,
+        "cause": cause_object(found[origin], commit) if origin in found else None,
     }
 
 
-def _cause(loaded: BrowsedState, *, id_: str) -> str:
-    """Return the value because of which `id_` is stale; empty if it is not."""
+def _cause(loaded: BrowsedState, *, id_: str) -> tuple[str, int]:
+    """Return the value because of which `id_` is stale, and the commit that changed it; nothing if it is not stale."""
     found = explain_value(loaded.state, id_, loaded.stale_set) if id_ in loaded.stale_set else None
-    return found.origin if found is not None and found.origin_commit else ""
+    return (found.origin, found.origin_commit) if found is not None and found.origin_commit else ("", 0)
 
 
 def base_path(key: str = "") -> str:
