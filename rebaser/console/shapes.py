@@ -40,7 +40,8 @@ def time_text(time: datetime) -> str:
 
 
 def cut(text: str, most: int = MAX_TEXT) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+    """Return the start of a text, in which invisible characters are replaced by escapes."""
+    return seen_text(text if len(text) <= most else text[: most - 1] + "…")
 
 
 def camel_case(fields: dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +136,7 @@ def json_text(value: object) -> str:
 
 
 def seen_text(text: str) -> str:
-    """Return JSON text in which invisible characters are replaced by escapes."""
+    """Return a text in which invisible characters are replaced by escapes."""
     return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

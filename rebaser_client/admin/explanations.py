@@ -4,6 +4,7 @@ Invariant: facts that cannot be read are left out or reported as a problem; they
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from time import perf_counter, time
@@ -21,6 +22,7 @@ from rebaser_client.log.branches import BranchInfo
 from rebaser_client.log.commits import CommitReader
 from rebaser_client.nats.messages import as_int
 from rebaser_client.notebook import MAX_ROWS, definition_text, html_table, value_text
+from rebaser_client.task_groups import flat_task_group
 from rebaser_core.commit import DVU_ATTEMPT, PULL_ATTEMPT, Attempt, Commit
 from rebaser_core.errors import RebaserError, TransientError, UnsupportedVersion
 from rebaser_core.explain.facts import (
@@ -134,10 +136,13 @@ class Explainer:
         servers: list[ServerInfo] = []
 
         async def ask() -> None:
-            servers.extend(await ping(self._connection, self._subjects, key=key, patience=patience, enough=_has_owner))
+            with suppress(TransientError):  # without a connection, what `_stored` finds says so
+                servers.extend(
+                    await ping(self._connection, self._subjects, key=key, patience=patience, enough=_has_owner)
+                )
 
         found: list[ChangeSetFacts] = []
-        async with anyio.create_task_group() as group:
+        async with flat_task_group() as group:
             group.start_soon(ask)
             try:
                 found.append(await self._stored(key))

@@ -17,7 +17,7 @@ import anyio
 from rebaser.console.access.hiding import told, values_shown
 from rebaser.console.resources import Action, Answer, Console, Given, Resource, invalid
 from rebaser.console.shapes import cut, payload_object, text_start, time_text, trace_id
-from rebaser_client import DeadLetter, DeadLetterBox
+from rebaser_client import DeadLetter, DeadLetterBox, NotConnectedError
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.messages.dead_letter import readable_request
 
@@ -36,11 +36,14 @@ async def read(console: Console, given: Given) -> Answer:
     names = [given.text(name, most=64) or None for name in ("workspace", "changeSet")]
     code, after = given.text("code", most=64) or None, given.number("after", 0)
     limit = given.number("limit", PAGE, least=1, most=200)
-    client, seen = await console.client(), await console.hub.seen()
+    client = await console.client()
     if names[1] is not None and names[0] is None:
         raise invalid("changeSet needs workspace")
     letters = client.dead_letters.find(names[0], names[1], code=code, after=after)
     rows, complete = await _take(letters, limit)
+    seen = await console.hub.seen()
+    if seen.problem and not rows and not complete:
+        raise NotConnectedError(seen.problem)  # otherwise, there would seem to be none
     return {
         "actions": console.options.actions,
         "at": seen.view.at,

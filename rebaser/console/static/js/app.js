@@ -47,6 +47,8 @@ const KEYS = [
 ];
 // Milliseconds without a key until a search begins.
 const TYPING = 200;
+// Milliseconds until a read that failed for a reason that may pass is tried again.
+const AGAIN = 3000;
 // Milliseconds between two reads of the same.
 const RENEWED_EVERY = 4000;
 // Milliseconds between two things that a screen reader is told.
@@ -75,7 +77,9 @@ function matchRoute(pathname) {
 async function show(moved) {
   const { pathname, search } = window.location;
   const found = matchRoute(pathname.length > 1 ? pathname.replace(/\/$/, "") : pathname);
-  const at = { pathname, query: Object.fromEntries(new URLSearchParams(search)), path: found?.path ?? {} };
+  // No name has characters that cannot be seen, so those of an address would only mislead.
+  const query = Object.fromEntries([...new URLSearchParams(search)].map(([name, text]) => [name, text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, "")]));
+  const at = { pathname, query, path: found?.path ?? {} };
   const page = found === null ? missing : (await import(`./pages/${found.name}.js`)).page;
   // Somebody went on meanwhile.
   if (window.location.pathname !== pathname || window.location.search !== search) return;
@@ -148,8 +152,19 @@ function begin(source, data) {
     });
   } else {
     const aborter = new AbortController();
-    one.stop = () => aborter.abort();
-    get(source.path, aborter.signal).then(state, (error) => error.name !== "AbortError" && trouble(error));
+    let timer = 0;
+    one.stop = () => {
+      clearTimeout(timer);
+      aborter.abort();
+    };
+    const read = () => get(source.path, aborter.signal).then(state, (error) => {
+      if (error.name === "AbortError") return;
+      trouble(error);
+      // NATS or the console is away.
+      if (error.status === 0 || error.status > 500) again();
+    });
+    const again = () => (timer = setTimeout(() => (document.hidden ? again() : read()), AGAIN));
+    read();
   }
   return one;
 }

@@ -79,7 +79,7 @@ export const page = {
         ${some ? html`<span>only <strong>${some}</strong> <a href="/dead-letters">show all</a></span>` : null}</div>
       ${codes ? codeChips(at, codes) : null}
       ${outcome(tools, "letters")}${actButtons(tools, sequences, () => tools.reload("letters"))}
-      ${table({ label: "Dead letters", columns: COLUMNS(at, data, tools), rows: data.rows, key: (row) => row.sequence, empty: `There are no ${some ? "such " : ""}dead letters.` })}
+      ${table({ label: "Dead letters", columns: COLUMNS(at, data, tools), rows: data.rows, key: (row) => row.sequence, empty: data.complete ? `There are no ${some ? "such " : ""}dead letters.` : "None was found." })}
       ${data.complete ? null : html`<p class="dim">The search took too long; there may be more.</p>`}
       <nav class="pager" aria-label="Pages">
         ${data.next || at.query.after ? sizePick(at, tools, sized(at.query, 200).limit || 50, 200) : null}
