@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Mapping
+from functools import cache
 from html import escape
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
@@ -38,6 +39,7 @@ from rebaser.console.api import (
 )
 from rebaser.console.downloads import Downloads, response
 from rebaser.console.files import StaticFile, tag_of
+from rebaser.console.openapi import document
 from rebaser.console.resources import FAILED, Action, Answer, Console, Download, Given, Resource, error_answer
 from rebaser.console.shapes import cut
 from rebaser.console.stream import EventResponse, LiveStream
@@ -82,6 +84,7 @@ def make_app(console: Console, files: Mapping[str, StaticFile]) -> Any:
     routes += [Route(API + one.path, _acting(console, one), methods=["POST"]) for one in ACTIONS]
     routes += [Route(API + one.path, _downloading(console, one, running), methods=["GET"]) for one in DOWNLOADS]
     routes += login_routes(console.options.access, console.hub, files["login.html"])
+    routes.append(Route(f"{API}/openapi.json", _described(console.version), methods=["GET"]))
     shell = _shell(files["index.html"], console.options)
     routes += [
         Route(API + "/{rest:path}", _unknown),
@@ -239,6 +242,17 @@ def _static(files: Mapping[str, StaticFile], *, always: bool = False) -> Any:
 
 async def _alive(_: Any) -> Any:
     return PlainTextResponse("ok\n")
+
+
+def _described(version: str) -> Any:
+    @cache
+    def content() -> bytes:
+        return document(version, RESOURCES, ACTIONS, DOWNLOADS)
+
+    async def answer(_: Any) -> Any:
+        return Response(content(), media_type="application/json")
+
+    return answer
 
 
 async def _unknown(_: Any) -> Any:

@@ -11,6 +11,8 @@ from pathlib import Path
 import anyio
 import structlog
 
+from rebaser.cli.commands.observing.playground import make_playground
+from rebaser.console.access.rules import TokenAccess
 from rebaser.testing import local_rebaser
 from rebaser_client import Derive, Match, RebaserClient, Set
 from rebaser_client.jetstream import Connection, JetStream
@@ -51,12 +53,14 @@ PAGES = {
     "updates-failing": "/change-sets/stock/broken/updates",
     "dead-letters": "/dead-letters",
     "letter": "/dead-letters/letter?sequence=1",
+    "playground": "/playground",
 }
 SLOW = {"overview", "dvu"}  # parts of them come later
 
 
-async def fill(client: RebaserClient) -> None:
-    """Create a price book with a broken input, and three branches: one in conflict, one behind, one closed."""
+async def fill(client: RebaserClient, troubles: tuple[str, ...] = ("fail", "hang")) -> None:
+    """Create a price book with a broken input, and three branches: one in conflict, one behind, one closed. `troubles`
+    are those of two change sets, within `troubled_updates`."""
     edits: list[Set | Derive] = [Set("currency", "EUR"), Set("vat", 0.2), Set("note", {"a": [1, 2, {"b": "text"}]})]
     for number in range(40):
         cart = f"cart/{number}"
@@ -82,7 +86,7 @@ async def fill(client: RebaserClient) -> None:
     await client.enqueue_updates_with_reply("shop", "ready", [Set("vat", 0.25)], wait="derived", author="eve")
     for number in range(24):
         await client.enqueue_updates_with_reply("stock", f"warehouse-{number}", [Set("count", number)])
-    for name, trouble in (("broken", "fail"), ("slow", "hang")):  # within `troubled_updates`
+    for name, trouble in zip(("broken", "slow"), troubles, strict=False):
         await client.enqueue_updates_with_reply("stock", name, troubled(trouble))
 
 
@@ -100,12 +104,16 @@ async def main(folder: Path, names: list[str]) -> None:
         async with RebaserClient.connect(installation.url) as client, browser() as running:
             await bury(installation.url)
             await fill(client)
-            async with web_console(installation.url, actions=True) as console:
+            playing = web_console(installation.url, actions=True, playground=make_playground())
+            async with playing as console, web_console(installation.url, access=TokenAccess("a token")) as locked:
+                addresses = {name: console.url + path for name, path in PAGES.items()} | {
+                    "login": f"{locked.url}/login"
+                }
                 for theme in ("light", "dark"):
                     for size in SIZES:
                         async with opened(running, theme=theme, size=size) as page:
-                            for name in names or PAGES:
-                                await page.goto(console.url + PAGES[name])
+                            for name in names or addresses:
+                                await page.goto(addresses[name])
                                 await page.wait_for_selector("h1")
                                 await page.wait_for_selector(".loading", state="detached")
                                 await page.wait_for_timeout(2500 if name in SLOW else 300)

@@ -6,13 +6,16 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rebaser.console import server
 from rebaser.console.access.options import ConsoleOptions, accepted_hosts
+from rebaser.console.answers import Answer, Error
+from rebaser.console.openapi import ACTS, READS
+from rebaser.console.resources import match
 from rebaser.ops.address import listen
 from rebaser_client import RebaserClient
 
@@ -61,11 +64,13 @@ class WebConsole:
         """Return the JSON at a path of the API."""
         reply = await self.ask(f"/api/v1{path}")
         assert reply.status == status, reply.body
+        check_answer(path, reply)
         return reply.json()
 
     async def act(self, path: str, body: object, status: int = 200) -> Any:
         reply = await self.ask(f"/api/v1{path}", method="POST", headers=ACTING, body=json.dumps(body).encode())
         assert reply.status == status, reply.body
+        check_answer(path, reply, method="post")
         return reply.json()
 
     @asynccontextmanager
@@ -75,6 +80,20 @@ class WebConsole:
             lines = "".join(f"{name}: {value}\r\n" for name, value in dict(headers or {}).items())
             await stream.send(f"GET {path} HTTP/1.1\r\nhost: localhost:{self.port}\r\n{lines}\r\n".encode())
             yield LiveEvents(BufferedByteReceiveStream(stream))
+
+
+def check_answer(path: str, reply: Reply, *, method: str = "get") -> None:
+    """Raise `ValidationError` unless an answer is as the document of the API says."""
+    model: type[Answer] = Error
+    if reply.status == 200:
+        routes: dict[str, type[Answer]] = {one: model for one, (model, _) in READS.items()}
+        if method == "post":
+            routes = {one: model for one, (_, model) in ACTS.items()}
+        found = [model for one, model in routes.items() if match(one, urlsplit(path).path) is not None]
+        if not found:
+            return  # of the login
+        [model] = found
+    model.model_validate_json(reply.body, strict=True)
 
 
 class LiveEvents:
