@@ -237,11 +237,13 @@ class LogHistory:
         If the difference is read in pages, it is cached, and replaces the one that was cached earlier. Later pages are
         taken from it as long as both positions are the same.
         """
+        check_limit(limit)
         found: Diff | None = None
         if after and self._kept is not None and self._kept[0] == (key, other, derived):
+            found = self._kept[1]  # another call may replace it during the reads
             ends = [await self._commits.newest_message(*end) for end in ((key, at), (other, other_at))]
-            if [0 if end is None else end.sequence for end in ends] == [self._kept[1].first, self._kept[1].last]:
-                found = self._kept[1]
+            if [0 if end is None else end.sequence for end in ends] != [found.first, found.last]:
+                found = None
         if found is None:
             found = await self.diff(key, at, other, other_at, derived=derived)
         if after or limit is not None:
@@ -349,7 +351,6 @@ def page_of(
 ) -> tuple[tuple[C, ...], tuple[MovedValue, ...]]:
     """Return a page of two lists that are sorted by id: of both together, the first `limit` items whose ids are greater
     than `after`. None as `limit` means all of them."""
-    check_limit(limit)
     first = bisect_right(changes, after, key=lambda one: one.id), bisect_right(derived, after, key=lambda one: one[0])
     if limit is None:
         return tuple(changes[first[0] :]), tuple(derived[first[1] :])

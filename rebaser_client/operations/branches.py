@@ -159,6 +159,7 @@ class BranchOperations(PageOperations):
         Raise `UnprocessableError` with code `no_such_change_set`, or `not_a_branch` for a change set without a target.
         Raise `PositionPurged` like `state`.
         """
+        check_limit(limit)
         with translate_missing_stream():
             key = ChangeSetKey.of(workspace, change_set)
             found = await self._known_changes(key, at, derived=derived) if after else None
@@ -174,8 +175,8 @@ class BranchOperations(PageOperations):
         """Return the changes of the branch that are cached; None if they are those of another position."""
         if self._kept is None or self._kept[0] != (key, derived):
             return None
+        found = self._kept[1]  # another call may replace it during the read
         message = await self._reader.newest_message(key, at)
-        found = self._kept[1]
         return found if message is not None and message.sequence == found.info.sequence else None
 
     async def branch_edits(self, workspace: str, change_set: str) -> dict[str, Definition | None]:

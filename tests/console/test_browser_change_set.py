@@ -70,6 +70,23 @@ async def test_from_a_failing_value_to_its_cause_in_four_clicks(running: Any, co
         await page.wait_for_selector("h2:has-text('total')")
 
 
+async def test_a_value_names_the_edit_in_the_branch_and_the_commit_that_applied_it(
+    running: Any, console: WebConsole, client: RebaserClient, ws: str, path: str
+) -> None:
+    await client.create_branch(ws, "dearer", follow="manual")
+    edit = await client.enqueue_updates_with_reply(
+        ws, "dearer", [Set("cart/1/price", 12)], author="ann", wait="derived"
+    )
+    await client.apply(ws, "dearer", author="dan")
+    async with opened(running) as page:
+        await page.goto(f"{console.url}{path}/value?id=cart/1/price")
+        await page.wait_for_selector("text=applied to")
+        assert "ann" in await page.locator("p.facts:has-text('dearer@')").inner_text()
+        assert "dan" in await page.locator("p.facts:has-text('applied to')").inner_text()
+        await page.get_by_role("link", name=f"dearer@{edit.status.commit}").click()
+        await page.wait_for_url(f"**/change-sets/{ws}/dearer/commit?at={edit.status.commit}")
+
+
 async def test_an_edit_shows_without_a_reload(
     running: Any, console: WebConsole, client: RebaserClient, ws: str, path: str
 ) -> None:
