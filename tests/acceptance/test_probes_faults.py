@@ -117,6 +117,7 @@ async def test_a_server_that_drains_is_not_ready_although_an_append_is_in_flight
             assert await server.process.wait() == 0
 
 
+@pytest.mark.long  # Spark starts twice
 @pytest.mark.spark
 async def test_killed_spark_is_told_and_comes_back(own_nats: EmbeddedNats) -> None:
     """A server notices it at the next update, which waits until Spark is back."""
