@@ -43,6 +43,7 @@ def test_many_neighbours_are_counted_and_those_in_trouble_come_first() -> None:
     found = neighbourhood(loaded, id_="all", depth=1)
     assert len(found["nodes"]) == 1 + graph.MAX_FAN
     assert found["nodes"][0]["moreInputs"] == 101 - graph.MAX_FAN
+    assert "gone" in levels(found), "what is missing is in trouble, too"
     popular = neighbourhood(loaded, id_="v000", depth=1)
     assert (len(popular["nodes"]), popular["nodes"][0]["moreDependents"]) == (13, 41 - graph.MAX_FAN)
     stale = browsed(*values, derive("late", "v000"), derive("all", *(value.id for value in values), "late"))

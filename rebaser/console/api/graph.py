@@ -94,13 +94,13 @@ def _dependents(loaded: BrowsedState, id_: str) -> list[str]:
 
 
 def _most_urgent(loaded: BrowsedState, ids: list[str], most: int) -> list[str]:
-    """Return the neighbours to show: those in error first, then those that are stale, and the others as they come."""
+    """Return the neighbours to show: first those in error or missing, then stale ones, and then the others."""
     if len(ids) <= most:
         return ids
 
     def urgency(id_: str) -> int:
         value = loaded.state.value(id_, loaded.stale_set)
-        return 2 if value is None else URGENCY.get(value.state, 2)
+        return 0 if value is None else URGENCY.get(value.state, 2)
 
     return sorted(ids, key=urgency)[:most]
 
