@@ -133,6 +133,7 @@ class Stream(Answer):
     max_age: float
     max_messages_per_subject: int
     duplicate_window: float
+    durability: Text
 
 
 class Tasks(Answer):
@@ -149,6 +150,7 @@ class Series(Answer):
     requests_per_second: list[float]
     commits_per_second: list[float]
     requests: list[int]
+    oldest_request: list[float]
     due: list[int]
     dead_letters: list[int]
 
@@ -257,7 +259,13 @@ class Head(Answer):
     stale: int
 
 
+class Function(Answer):
+    name: str
+    count: int
+
+
 class Values(Head):
+    functions: list[Function]
     prefix: str
     tree: bool
     matching: int
@@ -305,6 +313,45 @@ class Input(Row):
     matches: Count
 
 
+class Neighbours(Page):
+    position: int
+    id: str
+    side: Literal["inputs", "dependents"]
+    rows: list[Input | Row]
+
+
+class Loading(Answer):
+    """How far the loading of values is. `stage` is None if they are not loaded now."""
+
+    stage: Text
+    done: int = 0
+    total: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+class Elsewhere(Answer):
+    """A change set with another definition of a value."""
+
+    change_set_id: str
+    relation: Literal["target", "branch", "sibling"]
+    last_commit: int
+    last_commit_time: str
+    how: Literal["unknown", "removed", "other", "older"]
+    text: Text
+    problem: str = ""
+
+
+class ElsewherePage(Answer):
+    at: float
+    position: int
+    rows: list[Elsewhere]
+    offset: int
+    looked: int
+    matching: int
+    next: Count
+
+
 class Value(Head):
     id: str
     state: str
@@ -325,6 +372,7 @@ class Node(Row):
     """A value in a graph. `level`: its distance from the value that was asked for, negative for inputs."""
 
     level: int
+    expanded: bool
     more_inputs: Count
     more_dependents: Count
 

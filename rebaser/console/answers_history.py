@@ -31,6 +31,8 @@ class Entry(Answer):
     owner: str
     changes: Count
     covers: Count
+    bytes: int
+    trace: Text
     from_: From | None = Field(alias="from")
     reverts: Reverted | None
     mark: Text
@@ -39,6 +41,7 @@ class Entry(Answer):
 
 
 class Commits(Answer):
+    trace_url: Text
     rows: list[Entry]
     next: Count
 
@@ -51,6 +54,7 @@ class History(Answer):
     rows: list[Defining]
     next: Count
     complete: bool
+    scanned: int
 
 
 class Change(Answer):
@@ -71,6 +75,7 @@ class Result(Cell):
 
 
 class Commit(Entry):
+    trace_url: Text
     id: str
     previous: Count
     checkpoint: Count
@@ -79,14 +84,38 @@ class Commit(Entry):
     computed_count: int
 
 
+class Copy(Answer):
+    change_set_id: str
+    position: int
+    kind: str
+    request: Request | None
+
+
 class Blame(Answer):
+    """Who last defined a value, and the commits that copied the definition from there, the newest first."""
+
+    change_set_id: Text
     position: Count
+    time: Text
+    request: Request | None
+    copies: list[Copy]
+    lost: Text
+
+
+class Cause(Answer):
+    """The request that changed the value `id` in the commit at `position`."""
+
+    id: str
+    position: int
     time: Text
     request: Request | None
 
 
 class Blamed(Answer):
+    """`cause`: because of what the value is stale."""
+
     blame: Blame | None
+    cause: Cause | None
 
 
 class Reason(Answer):
@@ -184,10 +213,49 @@ class DeadLetters(Answer):
     complete: bool
 
 
+class CodeCount(Answer):
+    code: str
+    count: int
+
+
+class Codes(Answer):
+    codes: list[CodeCount]
+    counted: int
+    complete: bool
+
+
 class DeadLetter(DeadLetterRow):
     actions: bool
+    trace: Text
+    trace_url: Text
     headers: dict[str, str]
     problem: Text
+    payload: LongText
+
+
+class QueuedRow(Answer):
+    """A request in a queue. `decided`: the log has its decision, so that it is only to be deleted."""
+
+    sequence: int
+    time: str
+    bytes: int
+    trace: Text
+    decided: bool
+    request_id: str
+    author: str
+    message: str
+    kind: str
+    updates: Count
+    problem: Text
+
+
+class Queue(Answer):
+    trace_url: Text
+    rows: list[QueuedRow]
+    next: Count
+
+
+class Queued(QueuedRow):
     payload: LongText
 
 
@@ -304,6 +372,10 @@ class RevertBody(Body):
     at: int = Position
     request: str = Field("", max_length=512)
     of: str = Field("", max_length=512)
+
+
+class RecomputeBody(Body):
+    function: str = Field("", max_length=512)
 
 
 class LettersBody(Answer):

@@ -12,7 +12,7 @@ from pydantic.json_schema import models_json_schema
 
 from rebaser.console import answers as a
 from rebaser.console import answers_history as h
-from rebaser.console.api import branches, change_sets, compare, graph, playground, values
+from rebaser.console.api import branches, change_sets, compare, graph, playground, queue, values
 from rebaser.console.live.samples import SPANS
 from rebaser.console.resources import MOST, Action, Download, Resource
 from rebaser_core.encoding.envelope import JSON, dumps
@@ -49,10 +49,13 @@ def _parameter(name: str, schema: Json, *, where: str = "query", needed: bool = 
 
 ID, PREFIX, AFTER = (text(name, values.MAX_ID) for name in ("id", "prefix", "after"))
 SEARCH, LONG_SEARCH = text("q"), text("q", values.MAX_ID)
+FUNCTION = text("function", values.MAX_ID)
+GROUP = [LONG_SEARCH, choice("state", values.STATES), choice("kind", values.KINDS), FUNCTION]
 PAGE = [number("offset", most=10**9), number("limit", 1, MOST)]
 LISTED = [SEARCH, choice("state", change_sets.FILTERS), choice("sort", change_sets.SORTS)]
 BRANCHES = [SEARCH, choice("state", branches.FILTERS), choice("sort", branches.SORTS)]
 PLACE = [text(name, needed=True) for name in ("workspace", "changeSet")]
+KIND = choice("kind", compare.FILTERS)
 BEFORE, AT = number("before"), number("at")
 
 READS: dict[str, tuple[Model, list[Json]]] = {
@@ -63,11 +66,16 @@ READS: dict[str, tuple[Model, list[Json]]] = {
     f"{BASE}/history-size": (h.HistorySize, []),
     f"{BASE}/values": (
         a.Values,
-        [LONG_SEARCH, choice("state", values.STATES), PREFIX, AFTER, number("limit", 1, MOST)],
+        [*GROUP, PREFIX, AFTER, number("limit", 1, MOST)],
     ),
     f"{BASE}/value": (a.Value, [ID]),
     f"{BASE}/blame": (h.Blamed, [ID]),
-    f"{BASE}/graph": (a.Graph, [ID, number("depth", 1, graph.MAX_DEPTH)]),
+    f"{BASE}/graph": (a.Graph, [ID, number("depth", 1, graph.MAX_DEPTH), text("expand", 4 * values.MAX_ID)]),
+    f"{BASE}/neighbours": (a.Neighbours, [ID, choice("side", ("inputs", "dependents")), LONG_SEARCH, *PAGE]),
+    f"{BASE}/elsewhere": (a.ElsewherePage, [ID, number("offset", most=10**9)]),
+    f"{BASE}/loading": (a.Loading, []),
+    f"{BASE}/queue": (h.Queue, [number("after"), number("limit", 1, queue.MOST)]),
+    f"{BASE}/queued": (h.Queued, [number("sequence", 1)]),
     f"{BASE}/commits": (h.Commits, [BEFORE, number("limit", 1, 200)]),
     f"{BASE}/commit": (h.Commit, [AT]),
     f"{BASE}/history": (h.History, [ID, BEFORE]),
@@ -82,13 +90,13 @@ READS: dict[str, tuple[Model, list[Json]]] = {
     "/branches": (a.Branches, BRANCHES + PAGE),
     "/compare": (
         a.Compared,
-        [*(text(name, needed=True) for name in ("workspace", "a", "b")), LONG_SEARCH, choice("kind", compare.FILTERS)]
-        + PAGE,
+        [*(text(one, needed=True) for one in ("workspace", "a", "b")), LONG_SEARCH, KIND, *PAGE],
     ),
     "/dead-letters": (
         h.DeadLetters,
         [*(text(name, 64) for name in ("workspace", "changeSet", "code")), number("after"), number("limit", 1, 200)],
     ),
+    "/dead-letters/codes": (h.Codes, [text(name, 64) for name in ("workspace", "changeSet")]),
     "/dead-letter": (h.DeadLetter, [number("sequence")]),
     "/playground/check": (h.Checked, [*PLACE, ID, text("formula", playground.MAX_FORMULA)]),
     "/playground/covered": (h.Covered, [*PLACE, number("commit")]),
@@ -100,6 +108,7 @@ ACTS: dict[str, tuple[Model, Model]] = {
     f"{BASE}/resolve": (h.ResolveBody, h.Done),
     f"{BASE}/apply": (h.ApplyBody, h.Done),
     f"{BASE}/revert": (h.RevertBody, h.Done),
+    f"{BASE}/recompute": (h.RecomputeBody, h.Done),
     f"{BASE}/close": (h.Body, h.Done),
     f"{BASE}/reopen": (h.Body, h.Done),
     "/dead-letters/redrive": (h.LettersBody, h.LettersDone),
@@ -109,7 +118,7 @@ ACTS: dict[str, tuple[Model, Model]] = {
 }
 FILES: dict[str, tuple[str, list[Json]]] = {
     "/change-sets.csv": ("text/csv", LISTED),
-    f"{BASE}/values.jsonl": ("application/jsonl", [LONG_SEARCH, choice("state", values.STATES), PREFIX]),
+    f"{BASE}/values.jsonl": ("application/jsonl", [*GROUP, PREFIX]),
 }
 
 
@@ -118,9 +127,14 @@ def document(
 ) -> bytes:
     """Return the JSON of the document."""
     described = READS.keys() | ACTS.keys() | FILES.keys()
-    if unknown := described - {one.path for one in (*resources, *actions, *downloads)}:
+    routes = [one.path for one in resources] + [one.path for one in actions] + [one.path for one in downloads]
+    if unknown := described.difference(routes):
         raise KeyError(f"these are no routes: {', '.join(sorted(unknown))}")
-    models = [a.Error, *(model for model, _ in READS.values()), *(model for pair in ACTS.values() for model in pair)]
+    models: list[Model] = [
+        a.Error,
+        *(model for model, _ in READS.values()),
+        *(model for pair in ACTS.values() for model in pair),
+    ]
     _, defined = models_json_schema([(model, "validation") for model in dict.fromkeys(models)], ref_template=REF)
     paths: dict[str, Json] = {"/live": {"get": _live([one.path for one in resources if one.live])}}
     for resource in resources:

@@ -58,7 +58,7 @@ def server_object(server: ServerInfo) -> dict[str, Any]:
         "slots": server.slots,
         "dvu": cut(told_start(server.dvu), 200),
         "sweeper": server.sweeper,
-        "durability": server.durability,
+        "durability": None if server.durability is None else cut(server.durability, 200),
         "ready": server.ready,
         "trouble": cut(told(server.trouble)),
         "losses": [cut(told(loss)) for loss in server.losses[:20]],

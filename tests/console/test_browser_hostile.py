@@ -74,6 +74,8 @@ def pages(commits: dict[str, list[int]], letters: list[int]) -> dict[str, list[s
         ],
         "values": [base, f"{base}?q=*", f"{base}?state=error", *(f"{base}?q={one}" for one in words)],
         "value": [f"{base}/value?id={one}" for one in [*ids, *words]],
+        "neighbours": [f"{base}/neighbours?id={one}" for one in ids] + [f"{base}/neighbours?id=vat&q={words[2]}"],
+        "queue": [f"{base}/queue", f"/change-sets/{SPACE}/{WAITING}/queue?sequence=1"],
         "graph": [f"{base}/graph?id={one}" for one in [*ids[: len(ids) // 2 + 1], words[2]]],
         "commits": [f"{base}/commits", f"{branch}/commits"],
         "commit": [f"{base}/commit?at={at}" for at in commits[MAIN]] + [f"{branch}/commit?at={commits[BRANCH][0]}"],

@@ -122,9 +122,9 @@ async def test_many_values_are_opened_searched_paged_and_explained(
         assert await page.locator(FIRST).inner_text() > first_page
         await page.keyboard.press("/")
         await page.keyboard.type(f"{last}/tot")
-        await page.wait_for_selector(f"{ROWS}:has-text('cart/{last}/total'):has-text('{last * 9}')")
+        await page.wait_for_selector(f"{ROWS}:has-text('{last}/total'):has-text('{last * 9}')")
         await page.keyboard.press("Escape")
-        await page.get_by_role("link", name=f"cart/{last}/total", exact=True).click()
+        await page.get_by_role("link", name=f"{last}/total", exact=True).click()
         await page.wait_for_selector(f".block.value:has-text('{last * 9}')")
         inputs = page.get_by_role("region", name="Inputs")
         assert await inputs.locator("tbody tr").count() == 9

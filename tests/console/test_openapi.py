@@ -23,7 +23,8 @@ schemathesis: Any = pytest.importorskip("schemathesis", reason="no schemathesis:
 checks: Any = pytest.importorskip("schemathesis.checks")
 conformance: Any = pytest.importorskip("schemathesis.specs.openapi.checks")
 
-ROUTES = [("GET", one.path) for one in (*RESOURCES, *DOWNLOADS)] + [("POST", one.path) for one in ACTIONS]
+ROUTES = [("GET", one.path) for one in RESOURCES] + [("GET", one.path) for one in DOWNLOADS]
+ROUTES += [("POST", one.path) for one in ACTIONS]
 IDS = ["invoice/total", "cart/total", "cart/1/price", "vat", "cart/", "*", "no such value"]
 PLACES = [{"workspace": "shop", "changeSet": name} for name in ("main", "dearer", "ready", "no-such")]
 
@@ -36,7 +37,7 @@ def document() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def filled(installation: LocalRebaser) -> Iterator[WebConsole]:
     """A console in a thread, as the client of schemathesis blocks its own."""
-    options = {"actions": True, "playground": make_playground()}
+    playing = web_console(installation.url, actions=True, playground=make_playground())
     with start_blocking_portal() as portal:
 
         async def fill_it() -> None:
@@ -44,7 +45,7 @@ def filled(installation: LocalRebaser) -> Iterator[WebConsole]:
                 await fill(client, troubles=())
 
         portal.call(fill_it)
-        with portal.wrap_async_context_manager(web_console(installation.url, **options)) as console:
+        with portal.wrap_async_context_manager(playing) as console:
             yield console
 
 

@@ -20,7 +20,7 @@ export async function run(tools, name, path, body, then) {
 
 // Create the branch `name` of the change set at `from`, unless an earlier try did, and go on with its first commit. With
 // `begin`, the branch begins at this position.
-export function onBranch(tools, action, from, { name, author, begin }, then) {
+export function onBranch(tools, action, from, { name, author, begin = undefined }, then) {
   if (tools.state.branch === name) return then(tools.state.born);
   return run(tools, action, `${from}/branch`, { name, author, at: begin }, (answer) => {
     tools.set({ branch: name, born: answer.commit });

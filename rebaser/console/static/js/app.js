@@ -1,6 +1,6 @@
 // The shell: which page is shown, what it is fed with, and the keys.
 
-import { follow, get, act, logout } from "./data.js";
+import { follow, read, act, logout } from "./data.js";
 import { keepFocus, step } from "./focus.js";
 import { html, keyed, render } from "./html.js";
 import { remember } from "./kept.js";
@@ -47,8 +47,6 @@ const KEYS = [
 ];
 // Milliseconds without a key until a search begins.
 const TYPING = 200;
-// Milliseconds until a read that failed for a reason that may pass is tried again.
-const AGAIN = 3000;
 // Milliseconds between two reads of the same.
 const RENEWED_EVERY = 4000;
 // Milliseconds between two things that a screen reader is told.
@@ -151,20 +149,7 @@ function begin(source, data) {
       },
     });
   } else {
-    const aborter = new AbortController();
-    let timer = 0;
-    one.stop = () => {
-      clearTimeout(timer);
-      aborter.abort();
-    };
-    const read = () => get(source.path, aborter.signal).then(state, (error) => {
-      if (error.name === "AbortError") return;
-      trouble(error);
-      // NATS or the console is away.
-      if (error.status === 0 || error.status > 500) again();
-    });
-    const again = () => (timer = setTimeout(() => (document.hidden ? again() : read()), AGAIN));
-    read();
+    one.stop = read(source.path, { state, trouble });
   }
   return one;
 }

@@ -75,6 +75,24 @@ export async function logout() {
 // Milliseconds.
 const AGAIN = 3000;
 
+// Read the resource `path`, unless the returned function is called before. Tried again if NATS or the console is away.
+export function read(path, { state, trouble }) {
+  const aborter = new AbortController();
+  let timer = 0;
+  const ask = () =>
+    get(path, aborter.signal).then(state, (error) => {
+      if (error.name === "AbortError") return;
+      trouble(error);
+      if (error.status === 0 || error.status > 500) again();
+    });
+  const again = () => (timer = setTimeout(() => (document.hidden ? again() : ask()), AGAIN));
+  ask();
+  return () => {
+    clearTimeout(timer);
+    aborter.abort();
+  };
+}
+
 // Throw the reason why a stream was refused, which an EventSource does not tell.
 async function checkStream(path) {
   const response = await send(path, {});

@@ -14,7 +14,7 @@ export const plural = (number, noun, nouns = `${noun}s`) => `${count(number)} ${
 // An age in at most three digits and a unit: 0.4 s, 41 s, 12 min, 3 h, 8 d.
 export function age(seconds) {
   if (seconds < 1) return `${seconds.toFixed(1)} s`;
-  for (const [unit, size, until] of [["s", 1, 120], ["min", 60, 7200], ["h", 3600, 172800]]) {
+  for (const [unit, [size, until]] of Object.entries({ s: [1, 120], min: [60, 7200], h: [3600, 172800] })) {
     if (seconds < until) return `${Math.round(seconds / size)} ${unit}`;
   }
   return `${NUMBER.format(Math.round(seconds / 86400))} d`;
@@ -23,7 +23,7 @@ export function age(seconds) {
 export const duration = (seconds) => (seconds < 1 ? `${Math.round(seconds * 1000)} ms` : age(seconds));
 
 export function bytes(number) {
-  for (const [unit, size] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
+  for (const [unit, size] of Object.entries({ GiB: 2 ** 30, MiB: 2 ** 20, KiB: 2 ** 10 })) {
     if (number >= size) return `${(number / size).toFixed(number / size < 10 ? 1 : 0)} ${unit}`;
   }
   return `${NUMBER.format(number)} B`;

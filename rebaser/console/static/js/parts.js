@@ -107,10 +107,10 @@ export function table({ label, columns, rows, key, sort = null, empty = "Nothing
 // From when on there are samples; that may be later than what a chart could show.
 export const since = (series) => (series.at.length ? `since ${clock(series.at[0]).slice(0, 5)}` : "");
 
-export function tile({ label, value, note, values, series, href, tone = "" }) {
+export function tile({ label, value, note = "", values = null, series = null, href = "", tone = "" }) {
   const inner = html`<span class="tile-label">${label}</span>
     <span class="tile-value">${value}</span>
-    <span class="tile-note">${note ?? ""}</span>
+    <span class="tile-note">${note}</span>
     ${values ? sparkline(values, `${label} ${since(series)}`, series) : null}`;
   return href ? html`<a class="tile ${tone}" href=${href}>${inner}</a>` : html`<div class="tile ${tone}">${inner}</div>`;
 }
@@ -154,7 +154,7 @@ export function sized(query, most = 500) {
 
 // Chooses the number of rows of a page.
 export const sizePick = (at, tools, limit, most = 500) =>
-  pick("Rows", [...new Set([...SIZES.filter((size) => size <= most), String(limit)])].map((size) => [size, size]), String(limit), (size) => {
+  pick("Rows", [...new Set([...SIZES.filter((size) => Number(size) <= most), String(limit)])].map((size) => [size, size]), String(limit), (size) => {
     remember("rows", size);
     tools.go(address(at.pathname, at.query, { limit: size, offset: "", after: "", before: "" }));
   });

@@ -24,7 +24,7 @@ function check(tools, form) {
   clearTimeout(timer);
   asked += 1;
   const mine = asked;
-  if (data.kind !== "formula" || !data.text.trim()) return tools.set({ kind: data.kind, checked: null });
+  if (data.kind !== "formula" || !String(data.text).trim()) return tools.set({ kind: data.kind, checked: null });
   tools.set({ kind: data.kind });
   timer = setTimeout(async () => {
     const { workspace, changeSet, id, text } = data;
@@ -43,7 +43,7 @@ function send(tools, data) {
 }
 
 // What is told of an edit that was applied; meanwhile, its derived values are waited for.
-function follow(tools, { workspace, changeSet, id }, answer) {
+function follow(tools, { workspace, changeSet, id = "" }, answer) {
   const { state } = tools;
   get(address("/playground/covered", { workspace, changeSet, commit: answer.commit })).then(
     (derived) => tools.state === state && tools.set({ derived }),
