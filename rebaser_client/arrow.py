@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from rebaser_core.state.table import SCHEMA
 from rebaser_core.values import Fault, Json, State, Value
 
 ROWS_PER_BATCH = 10_000
@@ -24,10 +25,8 @@ def values_table(values: Mapping[str, Value]) -> pa.Table:
 
     Its columns are `id`, `state`, and those of `value_cells`.
     """
-    text = ("id", "state", "kind", "number", "text", "json", "error_code", "error_message", "error_origin")
-    schema = pa.schema([(name, pa.float64() if name == "number" else pa.string()) for name in text])
     rows = ((id_, value.state.value, *value_cells(value)) for id_, value in values.items())
-    return pa.Table.from_batches(batches(rows, schema, ROWS_PER_BATCH), schema)
+    return pa.Table.from_batches(batches(rows, SCHEMA, ROWS_PER_BATCH), SCHEMA)
 
 
 def value_cells(value: Value) -> tuple[Any, ...]:

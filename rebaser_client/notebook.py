@@ -1,27 +1,16 @@
-"""Shows results of the client in notebooks, which call `_repr_html_` of an object to display it.
+"""Shows values in notebooks, as an Arrow table, and as a data frame. `rebaser_core.notebook` makes the HTML."""
 
-Invariant: ids, values and messages never become markup, and the HTML of an object has at most `MAX_BYTES` bytes,
-however large the object is.
-"""
+from typing import TYPE_CHECKING
 
-import json
-from collections.abc import Iterable, Sequence
-from html import escape
-from itertools import islice
-from typing import TYPE_CHECKING, Any
-
-from rebaser_core.errors import ConfigError
-from rebaser_core.updates import Derive, Set, Unset
-from rebaser_core.values import Json, State, Value
+from rebaser_core.notebook import MAX_ROWS, definition_text, html_table, value_text
+from rebaser_core.state.shown import data_frame
+from rebaser_core.values import Value
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-MAX_ROWS = 20
-MAX_TEXT = 200  # characters of a cell
-MAX_BYTES = 20_000
-_RESERVED = 2_000  # bytes of `MAX_BYTES` for the caption, the tags of the table, and the note
+__all__ = ["MAX_ROWS", "Values", "definition_text", "html_table", "value_text"]
 
 
 class Values(dict[str, Value]):
@@ -48,72 +37,8 @@ class Values(dict[str, Value]):
 
         Raise `ConfigError` if pandas is not installed.
         """
-        try:
-            import pandas as pd  # noqa: PLC0415 - optional
-        except ModuleNotFoundError as error:
-            if error.name != "pandas":
-                raise
-            raise ConfigError("to_pandas needs pandas: pip install pandas") from None
-        frame: pd.DataFrame = self.to_arrow().to_pandas()
-        return frame
+        return data_frame(self.to_arrow())
 
     def _repr_html_(self) -> str:
         rows = ((id_, value.state.value, value_text(value)) for id_, value in self.items())
         return html_table(f"{len(self):,} values", ("id", "state", "value"), rows, len(self))
-
-
-def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object]], count: int) -> str:
-    """Return an HTML table with as many of `rows` as fit. `count` is the total number of rows; a note below the table
-    says how many are left out."""
-    shown: list[str] = []
-    room = MAX_BYTES - _RESERVED
-    for row in islice(rows, MAX_ROWS):
-        line = "<tr>" + "".join(f"<td>{_cell(cell)}</td>" for cell in row) + "</tr>"
-        room -= len(line.encode(errors="replace"))
-        if room < 0:
-            break
-        shown.append(line)
-    names = "".join(f"<th>{escape(name)}</th>" for name in head)
-    table = f"<table><caption>{_cell(caption)}</caption><thead><tr>{names}</tr></thead><tbody>{''.join(shown)}</tbody>"
-    return f"{table}</table>" + (f"<p>and {count - len(shown):,} more</p>" if count > len(shown) else "")
-
-
-def _cell(cell: object) -> str:
-    text = "" if cell is None else str(cell)
-    return escape(text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…")
-
-
-def value_text(value: Value) -> str:
-    """Return a short text for the value, or for the reason why there is none."""
-    if value.error is not None:
-        return f"{value.error.code}: {value.error.message}"
-    return "" if value.state is State.UNSET else json_text(value.value)
-
-
-def json_text(value: Json) -> str:
-    """Return the beginning of `value` as JSON, a little longer than `MAX_TEXT`. The rest of a large value is not
-    encoded."""
-    parts: list[str] = []
-    room = MAX_TEXT
-    for part in json.JSONEncoder(ensure_ascii=False).iterencode(value):
-        parts.append(part[: MAX_TEXT + 1])
-        room -= len(part)
-        if room < 0:
-            break
-    return "".join(parts)
-
-
-def definition_text(definition: Any) -> str:
-    """Return a short text for a definition: the value of a `Set`, or the function of a `Derive` with its inputs.
-
-    If `definition` is None, because the value does not exist, return an empty text.
-    """
-    match definition:
-        case Set(value=value):
-            return json_text(value)
-        case Derive(function=function, inputs=inputs):
-            return f"{function}({', '.join(islice(inputs, MAX_ROWS))})"
-        case Unset():
-            return "unset"
-        case _:
-            return ""

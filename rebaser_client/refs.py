@@ -78,7 +78,8 @@ class Ref(TypedId[T]):
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = "".join(f"[{key!r}]" for key in first["loc"])
-            raise self._wrong(f"{where} is invalid: {first['msg']}") from None
+            told = f"the value of {self.id!r}{where} is invalid: {first['msg']}"
+            raise UnprocessableError(told, code="wrong_type") from None
 
     def to_json(self, value: T) -> Any:
         """Return `value` in the form in which it is stored. Raise `UnprocessableError`, with code `wrong_type`, if it
@@ -95,11 +96,10 @@ class Ref(TypedId[T]):
         # True is an `int` in Python, but not in JSON.
         if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
             found = "null" if value is None else type(value).__name__
-            raise self._wrong(f" must be of the type {wanted.__name__}, not {found}")
+            raise UnprocessableError(
+                f"the value of {self.id!r} must be of the type {wanted.__name__}, not {found}", code="wrong_type"
+            )
         return cast("T", value)
-
-    def _wrong(self, told: str) -> UnprocessableError:
-        return UnprocessableError(f"the value of {self.id!r}{told}", code="wrong_type")
 
 
 @dataclass(frozen=True, slots=True)

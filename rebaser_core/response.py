@@ -81,3 +81,20 @@ class EnqueueUpdatesResponse:
     workspace_id: str
     change_set_id: str
     status: Status
+
+    def _repr_html_(self) -> str:
+        from rebaser_core.notebook import html_table  # noqa: PLC0415 - only notebooks need it
+
+        head = f"request {self.id} to {self.workspace_id}/{self.change_set_id}"
+        match self.status:
+            case Success(performed=performed, commit=commit, position=position, conflicts=conflicts):
+                rows: list[tuple[str, object]] = [("applied updates", performed), ("commit", commit)]
+                rows += [("position", position)] if position else []
+                rows += [("unresolved conflicts", conflicts)] if conflicts else []
+                return html_table(f"{head}: applied", ("", ""), rows, len(rows))
+            case Conflicts(message=message, conflicts=found):
+                ids = [(conflict.id, conflict.message) for conflict in found]
+                return html_table(f"{head}: refused: {message}", ("id", "conflict"), ids, len(ids))
+            case Failure(code=code, message=message, commit=commit):
+                rows = [("code", code), ("message", message), ("commit", commit)]
+                return html_table(f"{head}: failed", ("", ""), rows, len(rows))

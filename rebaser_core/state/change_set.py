@@ -36,6 +36,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.record import record
 from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.state.overlay import UNSET_CELL, Cell, Cells
+from rebaser_core.state.shown import ShownState
 from rebaser_core.state.view import View
 from rebaser_core.updates import Derive, Recompute, Remove, Update, functions_of
 from rebaser_core.values import State, Value
@@ -68,7 +69,7 @@ INPUT_BYTES = 24
 OUTCOME_BYTES = 600
 
 
-class ChangeSetState:
+class ChangeSetState(ShownState):
     """The state of one change set after the commit at log sequence `last`.
 
     Other modules must not change its attributes, which the comments in `__init__` describe. `covers` and `applied` have
@@ -330,10 +331,9 @@ class ChangeSetState:
         if isinstance(commit.delta, ComputedTable):
             self.cells.store_results(commit.delta)
             return
-        store_result = self.cells.store_result
         for item in commit.delta:
             assert type(item) is Computed  # noqa: S101 - the decoder ensures it
-            store_result(item.id, item.value, item.fault)  # this ignores ids that no longer exist
+            self.cells.store_result(item.id, item.value, item.fault)  # this ignores ids that no longer exist
 
     def _merge_all(self) -> None:
         while self.cells.merge_overlay(thresholds.now.overlay_merge_per_commit):

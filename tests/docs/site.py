@@ -2,7 +2,8 @@
 
 The pages are written for GitHub. In the copy that is built, links to other files of the repository lead to GitHub, and
 code blocks keep only their language, because Zensical does not recognize a block with the words of `test_blocks`.
-A warning, such as a link without a target, fails the build.
+A warning, such as a link without a target, fails the build. For language models, the site also has the pages as
+Markdown, and `llms.txt`, which lists them (https://llmstxt.org).
 """
 
 import json
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 from tests.docs.pages import DOCS, ROOT
@@ -40,6 +42,20 @@ def navigation() -> str:
     return f'nav = ["README.md", {entries}]'
 
 
+def llms() -> str:
+    """Return the text of `llms.txt`: what Rebaser is, and the tables of the index as lists of links."""
+    project = tomllib.loads(CONFIG.read_text())["project"]
+    lines = [f"# {project['site_name']}", "", f"> {project['site_description']}"]
+    for line in (DOCS / "README.md").read_text().splitlines():
+        if line.startswith("## "):
+            lines += ["", line, ""]
+        elif row := re.match(r"^\| \[[^]]+\]\((\S+)\) \| (.+) \|$", line):
+            heading = (DOCS / row[1]).read_text().partition("\n# ")[2] or (DOCS / row[1]).read_text().removeprefix("# ")
+            contents = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", row[2])
+            lines.append(f"- [{heading.partition(chr(10))[0]}]({row[1]}): {contents}")
+    return "\n".join(lines) + "\n"
+
+
 def build(target: Path, docs: Path = DOCS) -> subprocess.CompletedProcess[str]:
     """Build the pages of `docs` into the folder `target`, and return how Zensical ended."""
     with tempfile.TemporaryDirectory() as folder:
@@ -53,6 +69,9 @@ def build(target: Path, docs: Path = DOCS) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode == 0:
             shutil.copytree(Path(folder) / "site", target, dirs_exist_ok=True)
+            for page in copy.rglob("*.md"):
+                shutil.copy(page, target / page.relative_to(copy))
+            (target / "llms.txt").write_text(llms())
     return done
 
 

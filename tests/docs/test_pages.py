@@ -54,7 +54,16 @@ def test_files_modules_and_names_in_them_exist(page: Path) -> None:
         top, room = module.split(".")[:2]
         # Otherwise the name is a subject.
         if any((ROOT / top / room).with_suffix(suffix).exists() for suffix in ("", ".py")):
-            assert importlib.util.find_spec(module), f"{name(page)} names {module}, which is no module"
+            assert is_defined(module), f"{name(page)} names {module}, which is neither a module nor a name in one"
+
+
+def is_defined(module: str) -> bool:
+    """Return whether `module` is a module, or a name in one."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        inside, _, symbol = module.rpartition(".")
+        return hasattr(importlib.import_module(inside), symbol)
 
 
 def variables() -> set[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import DOCS, anchors
-from tests.docs.site import build, prepared
+from tests.docs.site import build, llms, prepared
 
 needs_zensical = pytest.mark.skipif(find_spec("zensical") is None, reason="Zensical is not installed: --group site")
 
@@ -34,6 +34,23 @@ def test_pages_are_listed_in_the_order_of_the_index_and_name_no_fonts_or_scripts
     ]
     assert places == sorted(places)
     assert re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="?https?:[^>]*', shown) == []
+
+
+@needs_zensical
+def test_the_site_has_what_its_list_for_language_models_names(tmp_path: Path) -> None:
+    assert build(tmp_path).returncode == 0
+    links = re.findall(r"\]\((.+?)\)", (tmp_path / "llms.txt").read_text())
+    assert [link for link in links if not (tmp_path / link).is_file()] == []
+
+
+def test_the_list_for_language_models_has_every_page_with_its_title() -> None:
+    text = llms()
+    assert text.startswith("# Rebaser\n\n> Keeps branches ")
+    assert "\n- [The Python client](client.md): the Python client: opening" in text
+    assert "## Reference" in text
+    listed = set(re.findall(r"^- \[.+?\]\((.+?)\): .", text, re.MULTILINE))
+    pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    assert pages - listed == {"README.md"} | {page for page in pages - listed if page.startswith("decisions/")}
 
 
 @needs_zensical

@@ -1,6 +1,8 @@
 """What notebooks display of the client's results, and values as Arrow tables and data frames."""
 
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from typing import Any, cast
@@ -10,13 +12,16 @@ import pytest
 from rebaser_client.admin.explanations import ExplainedValue, Explanation
 from rebaser_client.admin.status import ChangeSetStatus, Overview
 from rebaser_client.log.changes import Change, Diff, LogEntry
-from rebaser_client.notebook import MAX_BYTES, Values, json_text
-from rebaser_core.commit import Authorship, Decision, Kind, Outcome
+from rebaser_client.notebook import Values
+from rebaser_core.commit import Authorship, Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.errors import ConfigError
 from rebaser_core.explain.reason import WaitReason
 from rebaser_core.explain.values import ValueExplanation, ValueInput
 from rebaser_core.ids import RequestId
-from rebaser_core.updates import Derive, Set
+from rebaser_core.notebook import MAX_BYTES, json_text
+from rebaser_core.response import Conflict, Conflicts, EnqueueUpdatesResponse, Failure, Success
+from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.updates import Derive, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, Json, State, Value
 
 HOSTILE = "<script>alert('x')</script>\"&" + "<" * 5_000
@@ -104,7 +109,20 @@ def hostile() -> list[object]:
         Overview([], [status] * 100, [], None),
         Explanation(cast("Any", None), reasons),
         ExplainedValue(explained, None),
+        EnqueueUpdatesResponse(RequestId(text), text, text, Failure(text, text)),
+        EnqueueUpdatesResponse(RequestId(text), text, text, Conflicts(text, 1, (Conflict(text, text),) * 100)),
+        state_of(*(Set(f"{number}{text}", text) for number in range(100))),
     ]
+
+
+def state_of(*updates: Update, computed: Sequence[Computed] = (), owed: Sequence[Update] = ()) -> ChangeSetState:
+    """Return a state with `updates`, then `computed`, and then `owed`, whose dependents are not up to date."""
+    state = ChangeSetState()
+    state.fold(1, Commit("1", 0, Kind.REBASE, 0, "o", None, 0, delta=updates))
+    state.fold(2, Commit("2", 1, Kind.DVU, 0, "o", None, 1, delta=tuple(computed)))
+    if owed:
+        state.fold(3, Commit("3", 2, Kind.REBASE, 0, "o", None, 1, delta=tuple(owed)))
+    return state
 
 
 @pytest.mark.parametrize("shown", hostile(), ids=lambda one: type(one).__name__)
@@ -167,6 +185,76 @@ def test_values_as_an_arrow_table() -> None:
     assert (empty.num_rows, empty.schema) == (0, table.schema)
     many = Values({f"v{number}": ok(number) for number in range(20_001)}).to_arrow()
     assert many.column("number").to_pylist() == list(range(20_001))
+
+
+def varied() -> ChangeSetState:
+    """A state in which every kind of value occurs in every state that it can have."""
+    values: list[Json] = [
+        None,
+        True,
+        False,
+        7,
+        -(2**63),
+        0.1,
+        -0.0,
+        1e300,
+        5e-324,
+        "ä",
+        '"',
+        "",
+        [],
+        [1.5, "x"],
+        {"k": 2},
+    ]
+    sets: list[Update] = [Set(f"s{number}", value) for number, value in enumerate(values)]
+    derived = [Derive(f"d{number}", "sum", {"x": "s0"}) for number in range(len(values) + 1)]
+    late = [Derive(f"l{number}", "sum", {"x": "s1"}) for number in range(len(values) + 1)]
+    fault = Fault("failed", "why", "s0")
+    results = [Computed(f"d{number}", value, None) for number, value in enumerate(values)]
+    results += [Computed(f"l{number}", value, None) for number, value in enumerate(values)]
+    results += [Computed(f"{one}{len(values)}", None, fault) for one in "dl"]
+    updates = [*sets, Unset("u"), Set("gone", 1), *derived, *late]
+    return state_of(*updates, computed=results, owed=[Set("s1", "new"), Remove("gone"), Unset("s2")])
+
+
+def test_a_state_as_an_arrow_table_is_that_of_its_values() -> None:
+    """It comes from the columns of the state, not from the values."""
+    for state in (varied(), state_of(Set("a", 1)), state_of(Set("a", "x")), ChangeSetState()):
+        table = state.to_arrow()
+        assert table.schema == VALUES.to_arrow().schema
+        assert table.to_pylist() == Values(state.values()).to_arrow().to_pylist()
+    states = Counter(varied().to_arrow().column("state").to_pylist())
+    assert states == {"ok": 29, "stale": 16, "error": 1, "unset": 2}
+    frame = varied().to_pandas()
+    assert list(frame.columns) == COLUMNS
+    assert frame[frame.id == "s5"].json.item() == "0.1"
+
+
+def test_a_state_and_an_answer_are_tables() -> None:
+    shown = page(state_of(Set("a", 1), Derive("b", "sum", {"x": "a"}), Unset("c"), owed=[Set("a", 2)]))
+    assert shown.cells == ["a", "ok", "2", "b", "stale", "null", "c", "unset", ""]
+    assert shown.rest == "3 values after commit 3, 1 of them stale id state value "
+    many = page(state_of(*(Set(f"v{number}", number) for number in range(1_000))))
+    assert many.cells[-3:] == ["v19", "ok", "19"]
+    assert "1,000 values after commit 2 id" in many.rest
+    assert "and 980 more" in many.rest
+
+    def answer(status: Success | Conflicts | Failure) -> Page:
+        return page(EnqueueUpdatesResponse(RequestId("r"), "ws", "cs", status))
+
+    assert answer(Success(2, 7)).cells == ["applied updates", "2", "commit", "7"]
+    assert answer(Success(2, 7, 5, 1)).cells[4:] == ["position", "5", "unresolved conflicts", "1"]
+    assert "request r to ws/cs: applied" in answer(Success(2, 7)).rest
+    refused = answer(Conflicts("moved", 3, (Conflict("a", "edited"),)))
+    assert (refused.cells, refused.rest) == (["a", "edited"], "request r to ws/cs: refused: moved id conflict ")
+    assert answer(Failure("closed", "it is closed")).cells == [
+        "code",
+        "closed",
+        "message",
+        "it is closed",
+        "commit",
+        "",
+    ]
 
 
 def test_values_as_a_data_frame(monkeypatch: pytest.MonkeyPatch) -> None:
