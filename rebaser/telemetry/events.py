@@ -128,6 +128,7 @@ EVENTS = (
     ("shutting_down", "info"),
     ("span_failed", "warning"),
     ("spark_down", "warning"),
+    ("spark_lost", "warning"),
     ("spark_ready", "info"),
     ("spark_workers_lack", "warning"),
     ("stranded_change_sets", "warning"),

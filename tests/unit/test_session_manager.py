@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from typing import Any, cast
 
 import anyio
@@ -147,6 +148,56 @@ async def test_the_connection_of_a_session_that_is_lost_is_cut_under_its_jobs(
         count(event, "info")
     told = moved(before)
     assert {told["spark_sessions_total", why] for why in ("first", "lost", "renewed")} == {1}
+
+
+@pytest.mark.parametrize("hangs", [False, True], ids=["fails", "hangs"])
+async def test_a_session_without_jobs_that_does_not_answer_is_replaced(
+    events: Events, monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    """Otherwise, the next update would be the first to notice that Spark has ended."""
+    monkeypatch.setattr(session_manager, "_CHECK", 0.001)
+    monkeypatch.setattr(session_manager, "_CHECK_TIMEOUT", 0.001 if hangs else 30.0)
+    sessions: list[Cut] = []
+
+    class Checked(Cut):
+        def __init__(self) -> None:
+            super().__init__()
+            self.answers = threading.Event()
+            self.checks = 0
+
+        def disconnect(self) -> None:
+            super().disconnect()
+            self.answers.set()
+
+        def check(self) -> None:
+            self.checks += 1
+            if self is sessions[0] and self.checks == 3:
+                if hangs:
+                    self.answers.wait()
+                raise SessionError("no")
+
+    async def open_(_: SessionManager) -> Checked:
+        sessions.append(Checked())
+        return cast("Checked", sessions[-1])
+
+    monkeypatch.setattr(SessionManager, "_open", open_)
+    keeper = SessionManager("sc://elsewhere:1", EngineSettings(), lambda _: None)
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(keeper.run)
+            while len(sessions) < 2 or cast("Any", sessions[1]).checks < 2:  # noqa: ASYNC110 - nobody tells
+                await anyio.sleep(0.001)
+            active = await keeper.session()
+            assert active.session is cast("Any", sessions[1])
+            active.running_jobs = 1  # its end would tell
+            await anyio.sleep(0.05)
+            checks = cast("Any", sessions[1]).checks
+            await anyio.sleep(0.05)
+            assert cast("Any", sessions[1]).checks == checks
+            active.running_jobs = 0
+            tasks.cancel_scope.cancel()
+    assert len(events.named("spark_lost")) == 1
+    assert len(sessions) == 2
 
 
 async def test_an_outage_after_another_is_waited_for_as_if_it_were_the_first(

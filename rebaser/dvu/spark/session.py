@@ -111,6 +111,13 @@ class Session:
         except self._spark_errors as error:
             raise SessionError(f"a session with Spark cannot be opened: {reason(error)}") from None
 
+    def check(self) -> None:
+        """Raise `SessionError` if Spark does not answer. The call costs Spark next to nothing."""
+        try:
+            self._spark.conf.get("spark.sql.adaptive.enabled")
+        except self._spark_errors as error:
+            raise SessionError(f"Spark does not answer: {reason(error)}") from None
+
     def send_bundle(self, bundle: Bundle) -> None:
         """Send the code that executors run for this session from now on. Raise `SessionError` if that fails."""
         with tempfile.TemporaryDirectory(prefix="rebaser-") as folder:

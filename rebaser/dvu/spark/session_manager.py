@@ -1,6 +1,9 @@
 """Keeps a Spark session open: opens it, gives it to callers, and replaces it when it is lost. A session is also
 replaced when it has received a lot of data, because the server keeps that data until the session ends.
 
+A session that runs no job is checked now and then. Otherwise, nothing would notice that Spark has ended until the next
+update, which would then wait until Spark is back.
+
 Invariant: callers get a session only after a job has succeeded on it. A session that is replaced gets no more jobs, and
 is closed when its running jobs have ended.
 """
@@ -36,6 +39,8 @@ from rebaser_core.errors import ConfigError, DvuError, RebaserError
 
 _log = structlog.get_logger(__name__)
 
+_CHECK = 15.0  # seconds between two checks of a session
+_CHECK_TIMEOUT = 30.0  # seconds that Spark may take to answer a check
 _GRACE = 5.0  # seconds that a server may take to end a session
 _HINT = "install the plug-in for the Python that Spark's workers run; until then, updates that use it fail"
 _NO_STORE = (
@@ -154,7 +159,7 @@ class SessionManager:
             self.ready.set()
             self._available.set()
             _log.info("spark_ready", embedded=self._embedded, session=why)
-            await active.retired.wait()
+            await self._watch(active)
             why = "lost" if active.lost else "renewed"
             self._available = anyio.Event()
             if active.lost:
@@ -165,6 +170,24 @@ class SessionManager:
                 await active.job_ended.wait()
             self._active = None
             await self._end(active)
+
+    async def _watch(self, active: ActiveSession) -> None:
+        """Return once the session is retired. Retire it if Spark does not answer while no job runs."""
+        while not active.retired.is_set():
+            with anyio.move_on_after(_CHECK):
+                await active.retired.wait()
+            if active.running_jobs or active.retired.is_set():
+                continue
+
+            async def disconnect(_: anyio.Event) -> None:
+                await run_shielded(active.session.disconnect)
+
+            try:
+                await run_interruptible(active.session.check, disconnect, seconds=_CHECK_TIMEOUT)
+            except (SessionError, DeadlineExceeded) as error:
+                late = f"Spark has not answered for {_CHECK_TIMEOUT:g} s"
+                _log.warning("spark_lost", reason=error.message if isinstance(error, SessionError) else late)
+                active.mark_lost()
 
     async def compile(self) -> None:
         """Compile the kernel and the loops of planning for this machine, unless they are cached. Then load the loops if
