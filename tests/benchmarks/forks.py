@@ -184,7 +184,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--singly", type=int, default=100)
     out.add_argument("--in-flight", type=int, default=64)
     out.add_argument("--rounds", type=int, default=3)
-    out.add_argument("--commits", type=int, default=4000)
+    out.add_argument("--commits", type=int, default=5500)
     out.add_argument("--old", type=Path)
     out.add_argument("--json", action="store_true")
     return out

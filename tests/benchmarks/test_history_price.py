@@ -16,7 +16,7 @@ async def test_requests_with_history_and_without(capsys: pytest.CaptureFixture[s
     )
     assert all(found[f"{phase} per_s"][name] > 0 for phase in ("one", "many", "new") for name in ("kept", "none"))
     assert found["log bytes define"]["ratio"] == pytest.approx(1, abs=0.02)  # numbers have different lengths
-    assert found["memory"]["bytes"] == 8
+    assert 8 <= found["memory"]["bytes"] <= 16
     assert 1 < found["log bytes overwrite"]["ratio"] < 1.5
     with capsys.disabled():
         print(f"\n  requests/s with history, of those without: {found['many per_s']['ratio']}", file=sys.stderr)
