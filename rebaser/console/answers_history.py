@@ -4,7 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from rebaser.console.answers import Activity, Answer, Cell, Count, Counted, Definition, From, LongText, Text
+from rebaser.console.answers import Activity, Answer, Count, Counted, From, Text
+from rebaser.console.answers_values import Cell, Definition, LongText
 
 
 class Request(Answer):

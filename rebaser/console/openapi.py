@@ -12,6 +12,7 @@ from pydantic.json_schema import models_json_schema
 
 from rebaser.console import answers as a
 from rebaser.console import answers_history as h
+from rebaser.console import answers_values as v
 from rebaser.console.api import branches, change_sets, compare, graph, playground, queue, values
 from rebaser.console.live.samples import SPANS
 from rebaser.console.resources import MOST, Action, Download, Resource
@@ -65,15 +66,15 @@ READS: dict[str, tuple[Model, list[Json]]] = {
     f"{BASE}/explain": (h.Explained, []),
     f"{BASE}/history-size": (h.HistorySize, []),
     f"{BASE}/values": (
-        a.Values,
+        v.Values,
         [*GROUP, PREFIX, AFTER, number("limit", 1, MOST)],
     ),
-    f"{BASE}/value": (a.Value, [ID]),
+    f"{BASE}/value": (v.Value, [ID]),
     f"{BASE}/blame": (h.Blamed, [ID]),
-    f"{BASE}/graph": (a.Graph, [ID, number("depth", 1, graph.MAX_DEPTH), text("expand", 4 * values.MAX_ID)]),
-    f"{BASE}/neighbours": (a.Neighbours, [ID, choice("side", ("inputs", "dependents")), LONG_SEARCH, *PAGE]),
-    f"{BASE}/elsewhere": (a.ElsewherePage, [ID, number("offset", most=10**9)]),
-    f"{BASE}/loading": (a.Loading, []),
+    f"{BASE}/graph": (v.Graph, [ID, number("depth", 1, graph.MAX_DEPTH), text("expand", 4 * values.MAX_ID)]),
+    f"{BASE}/neighbours": (v.Neighbours, [ID, choice("side", ("inputs", "dependents")), LONG_SEARCH, *PAGE]),
+    f"{BASE}/elsewhere": (v.ElsewherePage, [ID, number("offset", most=10**9)]),
+    f"{BASE}/loading": (v.Loading, []),
     f"{BASE}/queue": (h.Queue, [number("after"), number("limit", 1, queue.MOST)]),
     f"{BASE}/queued": (h.Queued, [number("sequence", 1)]),
     f"{BASE}/commits": (h.Commits, [BEFORE, number("limit", 1, 200)]),
@@ -81,15 +82,15 @@ READS: dict[str, tuple[Model, list[Json]]] = {
     f"{BASE}/history": (h.History, [ID, BEFORE]),
     f"{BASE}/updates": (h.PastUpdates, []),
     f"{BASE}/changes": (
-        a.BranchChanges,
+        v.BranchChanges,
         [choice("derived", ("no", "yes")), number("derivedOffset", most=10**9), *PAGE],
     ),
-    f"{BASE}/conflicts": (a.Conflicts, [AFTER, number("limit", 1, 200)]),
+    f"{BASE}/conflicts": (v.Conflicts, [AFTER, number("limit", 1, 200)]),
     "/dvu": (h.Updates, [SEARCH, choice("state", ("all", "running", "due")), *PAGE]),
     "/dvu/reasons": (h.DueReasons, [SEARCH, choice("state", ("all", "running", "due")), *PAGE]),
     "/branches": (a.Branches, BRANCHES + PAGE),
     "/compare": (
-        a.Compared,
+        v.Compared,
         [*(text(one, needed=True) for one in ("workspace", "a", "b")), LONG_SEARCH, KIND, *PAGE],
     ),
     "/dead-letters": (
