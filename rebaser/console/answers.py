@@ -13,28 +13,28 @@ Text = str | None
 Count = int | None
 
 
-class Answer(BaseModel):
+class AnswerJson(BaseModel):
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel)
 
 
-class Detail(Answer):
+class DetailJson(AnswerJson):
     id: str
     message: str
 
 
-class Failure(Answer):
+class FailureJson(AnswerJson):
     code: str
     message: str
-    details: list[Detail] = []
+    details: list[DetailJson] = []
 
 
-class Error(Answer):
+class ErrorJson(AnswerJson):
     """Why a request failed."""
 
-    error: Failure
+    error: FailureJson
 
 
-class Update(Answer):
+class UpdateJson(AnswerJson):
     """What an update of derived values that runs is doing."""
 
     done: int
@@ -45,12 +45,12 @@ class Update(Answer):
     wave: Count
 
 
-class From(Answer):
+class FromJson(AnswerJson):
     change_set_id: str
     position: int
 
 
-class Branch(Answer):
+class BranchJson(AnswerJson):
     """Where a change set comes from, and where it stands."""
 
     workspace_id: str
@@ -58,7 +58,7 @@ class Branch(Answer):
     last_commit: int
     last_commit_time: str
     status: str
-    from_: From | None = Field(alias="from")
+    from_: FromJson | None = Field(alias="from")
     target: Text
     base: Count
     changes: int
@@ -70,7 +70,7 @@ class Branch(Answer):
     follow: Text
 
 
-class Activity(Answer):
+class ActivityJson(AnswerJson):
     """What a change set is doing."""
 
     workspace_id: str
@@ -83,18 +83,18 @@ class Activity(Answer):
     commits_per_second: float
     waiting: float
     debt: bool
-    update: Update | None
+    update: UpdateJson | None
     owner: str
     errors: Count
     problem: str
 
 
-class ChangeSet(Activity):
+class ChangeSetJson(ActivityJson):
     """What a change set is doing, and where it stands, if it has a commit."""
 
     status: str
     target: Text
-    from_: From | None = Field(None, alias="from")
+    from_: FromJson | None = Field(None, alias="from")
     base: Count = None
     changes: int = 0
     conflicts: int = 0
@@ -103,7 +103,7 @@ class ChangeSet(Activity):
     follow: Text = None
 
 
-class Server(Answer):
+class ServerJson(AnswerJson):
     id: str
     version: str
     owned: int
@@ -116,7 +116,7 @@ class Server(Answer):
     losses: list[str]
 
 
-class Stream(Answer):
+class StreamJson(AnswerJson):
     name: str
     storage: str
     copies: int
@@ -136,12 +136,12 @@ class Stream(Answer):
     durability: Text
 
 
-class Tasks(Answer):
+class TasksJson(AnswerJson):
     pending: int
     in_flight: int
 
 
-class Series(Answer):
+class SeriesJson(AnswerJson):
     """How a few numbers developed. Each list has one number for each time in `at`."""
 
     span: float
@@ -155,7 +155,7 @@ class Series(Answer):
     dead_letters: list[int]
 
 
-class Overview(Answer):
+class OverviewJson(AnswerJson):
     version: str
     actions: bool
     problem: str
@@ -165,24 +165,24 @@ class Overview(Answer):
     requests: int
     oldest_request: float
     dead_letters: int
-    tasks: Tasks | None
+    tasks: TasksJson | None
     total: int
     active: int
     activities: dict[str, int]
     due: int
     longest_waiting: float
-    servers: list[Server]
+    servers: list[ServerJson]
     server_count: int
-    streams: list[Stream]
-    change_sets: list[Activity]
+    streams: list[StreamJson]
+    change_sets: list[ActivityJson]
     branches: int
     branches_in_conflict: int
     with_errors: int
     branches_behind: int
-    series: Series
+    series: SeriesJson
 
 
-class Page(Answer):
+class PageJson(AnswerJson):
     """A page of a list that is read by `offset`. `matching` is the length of the list."""
 
     matching: int
@@ -190,7 +190,7 @@ class Page(Answer):
     limit: int
 
 
-class Counted(Page):
+class CountedJson(PageJson):
     """A page with the number of those in each state. `problem`: why nothing newer than `at` (Unix seconds) is known."""
 
     problem: str
@@ -198,16 +198,16 @@ class Counted(Page):
     counts: dict[str, int]
 
 
-class ChangeSets(Counted):
+class ChangeSetsJson(CountedJson):
     total: int
-    rows: list[ChangeSet]
+    rows: list[ChangeSetJson]
 
 
-class ChangeSetNow(ChangeSet):
+class ChangeSetNowJson(ChangeSetJson):
     at: float
     actions: bool
     trouble: str
 
 
-class Branches(Counted):
-    rows: list[Branch]
+class BranchesJson(CountedJson):
+    rows: list[BranchJson]

@@ -4,11 +4,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from rebaser.console.answers import Activity, Answer, Count, Counted, From, Text
-from rebaser.console.answers_values import Cell, Definition, LongText
+from rebaser.console.answers import ActivityJson, AnswerJson, Count, CountedJson, FromJson, Text
+from rebaser.console.answers_values import CellJson, DefinitionJson, LongTextJson
 
 
-class Request(Answer):
+class RequestJson(AnswerJson):
     request_id: str
     outcome: str
     updates: int
@@ -18,12 +18,12 @@ class Request(Answer):
     reason: str
 
 
-class Reverted(Answer):
+class RevertedJson(AnswerJson):
     first: int
     last: int
 
 
-class Entry(Answer):
+class EntryJson(AnswerJson):
     """A commit as a row of the log, with some of its requests."""
 
     position: int
@@ -34,112 +34,112 @@ class Entry(Answer):
     covers: Count
     bytes: int
     trace: Text
-    from_: From | None = Field(alias="from")
-    reverts: Reverted | None
+    from_: FromJson | None = Field(alias="from")
+    reverts: RevertedJson | None
     mark: Text
     request_count: int
-    requests: list[Request]
+    requests: list[RequestJson]
 
 
-class Commits(Answer):
+class CommitsJson(AnswerJson):
     trace_url: Text
-    rows: list[Entry]
+    rows: list[EntryJson]
     next: Count
 
 
-class Defining(Entry):
-    after: Definition | None
+class DefiningJson(EntryJson):
+    after: DefinitionJson | None
 
 
-class History(Answer):
-    rows: list[Defining]
+class HistoryJson(AnswerJson):
+    rows: list[DefiningJson]
     next: Count
     complete: bool
     scanned: int
 
 
-class Change(Answer):
+class ChangeJson(AnswerJson):
     id: str
     before: Text
     after: Text
     known: bool
 
 
-class RequestChanges(Answer):
+class RequestChangesJson(AnswerJson):
     request_id: str
-    changes: list[Change]
+    changes: list[ChangeJson]
     change_count: int
 
 
-class Result(Cell):
+class ResultJson(CellJson):
     id: str
 
 
-class Commit(Entry):
+class CommitJson(EntryJson):
     trace_url: Text
     id: str
     previous: Count
     checkpoint: Count
-    edits: list[RequestChanges]
-    computed: list[Result]
+    edits: list[RequestChangesJson]
+    computed: list[ResultJson]
     computed_count: int
 
 
-class Copy(Answer):
+class CopyJson(AnswerJson):
     change_set_id: str
     position: int
     kind: str
-    request: Request | None
+    request: RequestJson | None
 
 
-class Blame(Answer):
+class BlameJson(AnswerJson):
     """Who last defined a value, and the commits that copied the definition from there, the newest first."""
 
     change_set_id: Text
     position: Count
     time: Text
-    request: Request | None
-    copies: list[Copy]
+    request: RequestJson | None
+    copies: list[CopyJson]
     lost: Text
 
 
-class Cause(Answer):
+class CauseJson(AnswerJson):
     """The request that changed the value `id` in the commit at `position`."""
 
     id: str
     position: int
     time: Text
-    request: Request | None
+    request: RequestJson | None
 
 
-class Blamed(Answer):
+class BlamedJson(AnswerJson):
     """`cause`: because of what the value is stale."""
 
-    blame: Blame | None
-    cause: Cause | None
+    blame: BlameJson | None
+    cause: CauseJson | None
 
 
-class Reason(Answer):
+class ReasonJson(AnswerJson):
     code: str
     text: str
     advice: str
     waits: bool
 
 
-class Explained(Answer):
+class ExplainedJson(AnswerJson):
     waits: bool
-    reasons: list[Reason]
+    reasons: list[ReasonJson]
 
 
-class HistorySize(Answer):
+class HistorySizeJson(AnswerJson):
     commits: int
     bytes: int
     oldest: Count
     since: Text
-    taken: list[From]
+    taken: list[FromJson]
 
 
-class DueReason(Answer):
+class DueReasonJson(AnswerJson):
     """Why an update of derived values waits, and what its owner reports, if it answers."""
 
     state: str
@@ -153,27 +153,27 @@ class DueReason(Answer):
     deaths: int = 0
 
 
-class DueReasons(Answer):
+class DueReasonsJson(AnswerJson):
     at: float
-    reasons: dict[str, DueReason]
+    reasons: dict[str, DueReasonJson]
 
 
-class Engine(Answer):
+class EngineJson(AnswerJson):
     server: str
     dvu: str
 
 
-class Updating(Activity):
+class UpdatingJson(ActivityJson):
     server: str
 
 
-class Updates(Counted):
+class UpdatesJson(CountedJson):
     spark_ui: Text
-    engines: list[Engine]
-    rows: list[Updating]
+    engines: list[EngineJson]
+    rows: list[UpdatingJson]
 
 
-class PastUpdate(Answer):
+class PastUpdateJson(AnswerJson):
     position: int
     time: str
     server: str
@@ -184,15 +184,15 @@ class PastUpdate(Answer):
     stages: dict[str, float] | None
 
 
-class PastUpdates(Answer):
-    now: DueReason
-    rows: list[PastUpdate]
+class PastUpdatesJson(AnswerJson):
+    now: DueReasonJson
+    rows: list[PastUpdateJson]
     position: int
     scanned: int
     complete: bool
 
 
-class DeadLetterRow(Answer):
+class DeadLetterRowJson(AnswerJson):
     sequence: int
     workspace_id: str
     change_set_id: str
@@ -205,36 +205,36 @@ class DeadLetterRow(Answer):
     time: str
 
 
-class DeadLetters(Answer):
+class DeadLettersJson(AnswerJson):
     actions: bool
     at: float
     total: int
-    rows: list[DeadLetterRow]
+    rows: list[DeadLetterRowJson]
     next: Count
     complete: bool
 
 
-class CodeCount(Answer):
+class CodeCountJson(AnswerJson):
     code: str
     count: int
 
 
-class Codes(Answer):
-    codes: list[CodeCount]
+class CodesJson(AnswerJson):
+    codes: list[CodeCountJson]
     counted: int
     complete: bool
 
 
-class DeadLetter(DeadLetterRow):
+class DeadLetterJson(DeadLetterRowJson):
     actions: bool
     trace: Text
     trace_url: Text
     headers: dict[str, str]
     problem: Text
-    payload: LongText
+    payload: LongTextJson
 
 
-class QueuedRow(Answer):
+class QueuedRowJson(AnswerJson):
     """A request in a queue. `decided`: the log has its decision, so that it is only to be deleted."""
 
     sequence: int
@@ -250,17 +250,17 @@ class QueuedRow(Answer):
     problem: Text
 
 
-class Queue(Answer):
+class QueueJson(AnswerJson):
     trace_url: Text
-    rows: list[QueuedRow]
+    rows: list[QueuedRowJson]
     next: Count
 
 
-class Queued(QueuedRow):
-    payload: LongText
+class QueuedJson(QueuedRowJson):
+    payload: LongTextJson
 
 
-class FormulaInput(Answer):
+class FormulaInputJson(AnswerJson):
     name: str
     id: str
     state: str
@@ -269,12 +269,12 @@ class FormulaInput(Answer):
     definition: Text = None
 
 
-class Checked(Answer):
+class CheckedJson(AnswerJson):
     problem: str
-    inputs: list[FormulaInput]
+    inputs: list[FormulaInputJson]
 
 
-class Covered(Answer):
+class CoveredJson(AnswerJson):
     covered: bool
     ms: float
 
@@ -282,7 +282,7 @@ class Covered(Answer):
 # -- actions -----------------------------------------------------------------------------------------------------------
 
 
-class Done(Answer):
+class DoneJson(AnswerJson):
     """What was done: the position of the commit, and the numbers of updates and of conflicts in it."""
 
     commit: int
@@ -290,31 +290,31 @@ class Done(Answer):
     conflicts: int
 
 
-class Rebased(Done):
+class RebasedJson(DoneJson):
     commit: int | None  # type: ignore[assignment]
     base: int
 
 
-class Created(Answer):
+class CreatedJson(AnswerJson):
     change_set_id: str
     commit: int
 
 
-class FailedLetter(Answer):
+class FailedLetterJson(AnswerJson):
     sequence: int
     code: str
     message: str
 
 
-class LettersDone(Answer):
+class LettersDoneJson(AnswerJson):
     done: int
     gone: int
-    failed: list[FailedLetter]
+    failed: list[FailedLetterJson]
     unsure: list[int]
     left: int
 
 
-class Sent(Answer):
+class SentJson(AnswerJson):
     commit: int
     updates: int
     ms: float
@@ -322,7 +322,7 @@ class Sent(Answer):
     change_set_id: str = ""
 
 
-class Body(Answer):
+class BodyJson(AnswerJson):
     """Who asks, and why; nobody verifies the author."""
 
     author: str = Field("", max_length=128)
@@ -332,7 +332,7 @@ class Body(Answer):
 Position = Field(gt=0, lt=2**63)
 
 
-class EditBody(Body):
+class EditBodyJson(BodyJson):
     """A new `value` or `definition` as JSON text, or `remove`. `at` is the position that the page showed."""
 
     id: str = Field(max_length=512)
@@ -342,16 +342,16 @@ class EditBody(Body):
     at: int = Position
 
 
-class BranchBody(Body):
+class BranchBodyJson(BodyJson):
     name: str = Field(pattern="^[A-Za-z0-9_-]{1,64}$")
     at: int = Position
 
 
-class RebaseBody(Body):
+class RebaseBodyJson(BodyJson):
     strategy: Literal["record", "ours", "theirs"] = "record"
 
 
-class ResolveBody(Body):
+class ResolveBodyJson(BodyJson):
     """Takes the definitions of the change set `take`, or else one new definition."""
 
     ids: list[str] = Field(min_length=1, max_length=500)
@@ -362,31 +362,31 @@ class ResolveBody(Body):
     at: int = Position
 
 
-class ApplyBody(Body):
+class ApplyBodyJson(BodyJson):
     at: int = Position
     target_at: int = Position
     check: bool = False
     keep: bool = False
 
 
-class RevertBody(Body):
+class RevertBodyJson(BodyJson):
     at: int = Position
     request: str = Field("", max_length=512)
     of: str = Field("", max_length=512)
 
 
-class RecomputeBody(Body):
+class RecomputeBodyJson(BodyJson):
     function: str = Field("", max_length=512)
 
 
-class LettersBody(Answer):
+class LettersBodyJson(AnswerJson):
     """`count` confirms the number of sequences, if there are several."""
 
     sequences: list[int] = Field(min_length=1, max_length=100)
     count: int = 1
 
 
-class SendBody(Answer):
+class SendBodyJson(AnswerJson):
     workspace: str
     change_set: str
     id: str
@@ -394,5 +394,5 @@ class SendBody(Answer):
     value: str = ""
 
 
-class Nothing(Answer):
+class NothingJson(AnswerJson):
     pass

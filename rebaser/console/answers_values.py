@@ -4,10 +4,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from rebaser.console.answers import Answer, Branch, Count, Page, Text
+from rebaser.console.answers import AnswerJson, BranchJson, Count, PageJson, Text
 
 
-class Fault(Answer):
+class FaultJson(AnswerJson):
     """Why a value is in error. `origin`: the id of the value where that began; empty for this value."""
 
     code: str
@@ -15,23 +15,23 @@ class Fault(Answer):
     origin: str
 
 
-class Cell(Answer):
+class CellJson(AnswerJson):
     """A value in a table: the start of the text of its JSON, and of its definition, if it is derived."""
 
     state: str
     text: str
-    error: Fault | None
+    error: FaultJson | None
 
 
-class Side(Cell):
+class SideJson(CellJson):
     definition: Text
 
 
-class Row(Side):
+class RowJson(SideJson):
     id: str
 
 
-class Group(Answer):
+class GroupJson(AnswerJson):
     """The values whose ids begin with `group`."""
 
     group: str
@@ -40,7 +40,7 @@ class Group(Answer):
     stale: int
 
 
-class Head(Answer):
+class HeadJson(AnswerJson):
     """The state of a change set: the log position that it is of, and the numbers of its values."""
 
     position: int
@@ -50,21 +50,21 @@ class Head(Answer):
     stale: int
 
 
-class Function(Answer):
+class FunctionJson(AnswerJson):
     name: str
     count: int
 
 
-class Values(Head):
-    functions: list[Function]
+class ValuesJson(HeadJson):
+    functions: list[FunctionJson]
     prefix: str
     tree: bool
     matching: int
-    rows: list[Row | Group]
+    rows: list[RowJson | GroupJson]
     next: Text
 
 
-class LongText(Answer):
+class LongTextJson(AnswerJson):
     """The start of a text, the number of its characters or bytes, and whether this is all of it."""
 
     text: str
@@ -72,19 +72,19 @@ class LongText(Answer):
     whole: bool
 
 
-class Source(Answer):
+class SourceJson(AnswerJson):
     id: Text = None
     match: Text = None
 
 
-class GivenInput(Answer):
+class GivenInputJson(AnswerJson):
     name: str
     single: bool
     count: int
-    sources: list[Source]
+    sources: list[SourceJson]
 
 
-class Definition(Answer):
+class DefinitionJson(AnswerJson):
     """A definition. The last fields are those of a function."""
 
     op: Literal["set", "derive", "unset"]
@@ -92,26 +92,26 @@ class Definition(Answer):
     function: str = ""
     is_plain: bool = True
     params: str = ""
-    inputs: list[GivenInput] = Field(default_factory=list)
+    inputs: list[GivenInputJson] = Field(default_factory=list)
     input_count: int = 0
     is_whole: bool = True
 
 
-class Input(Row):
+class InputJson(RowJson):
     """An input of a value: another value, or a pattern with the number of its matches."""
 
     name: str
     matches: Count
 
 
-class Neighbours(Page):
+class NeighboursJson(PageJson):
     position: int
     id: str
     side: Literal["inputs", "dependents"]
-    rows: list[Input | Row]
+    rows: list[InputJson | RowJson]
 
 
-class Loading(Answer):
+class LoadingJson(AnswerJson):
     """How far the loading of values is. `stage` is None if they are not loaded now."""
 
     stage: Text
@@ -121,7 +121,7 @@ class Loading(Answer):
     seconds: float = 0.0
 
 
-class Elsewhere(Answer):
+class ElsewhereJson(AnswerJson):
     """A change set with another definition of a value."""
 
     change_set_id: str
@@ -133,33 +133,33 @@ class Elsewhere(Answer):
     problem: str = ""
 
 
-class ElsewherePage(Answer):
+class ElsewherePageJson(AnswerJson):
     at: float
     position: int
-    rows: list[Elsewhere]
+    rows: list[ElsewhereJson]
     offset: int
     looked: int
     matching: int
     next: Count
 
 
-class Value(Head):
+class ValueJson(HeadJson):
     id: str
     state: str
-    value: LongText | None
-    error: Fault | None
-    definition: Definition | None
+    value: LongTextJson | None
+    error: FaultJson | None
+    definition: DefinitionJson | None
     defined: Count
     why: str
     advice: str
-    path: list[Row]
-    inputs: list[Input]
+    path: list[RowJson]
+    inputs: list[InputJson]
     input_count: int
-    dependents: list[Row]
+    dependents: list[RowJson]
     dependent_count: int
 
 
-class Node(Row):
+class NodeJson(RowJson):
     """A value in a graph. `level`: its distance from the value that was asked for, negative for inputs."""
 
     level: int
@@ -168,33 +168,33 @@ class Node(Row):
     more_dependents: Count
 
 
-class Edge(Answer):
+class EdgeJson(AnswerJson):
     from_: str = Field(alias="from")
     to: str
 
 
-class Graph(Answer):
+class GraphJson(AnswerJson):
     position: int
     id: str
-    nodes: list[Node]
-    edges: list[Edge]
+    nodes: list[NodeJson]
+    edges: list[EdgeJson]
 
 
-class Different(Answer):
+class DifferentJson(AnswerJson):
     id: str
     kind: Literal["edited", "derived", "removed", "added"]
-    a: Side
-    b: Side
+    a: SideJson
+    b: SideJson
 
 
-class Compared(Page):
+class ComparedJson(PageJson):
     positions: list[int]
     totals: list[int]
     counts: dict[str, int]
-    rows: list[Different]
+    rows: list[DifferentJson]
 
 
-class BranchChange(Answer):
+class BranchChangeJson(AnswerJson):
     id: str
     base: Text
     ours: Text
@@ -203,33 +203,33 @@ class BranchChange(Answer):
     landed: bool
 
 
-class Moved(Answer):
+class MovedJson(AnswerJson):
     id: str
-    before: Cell
-    after: Cell
+    before: CellJson
+    after: CellJson
 
 
-class BranchChanges(Page):
-    branch: Branch
+class BranchChangesJson(PageJson):
+    branch: BranchJson
     position: int
     target_position: int
-    rows: list[BranchChange]
-    derived: list[Moved] | None
+    rows: list[BranchChangeJson]
+    derived: list[MovedJson] | None
     derived_count: Count
     derived_offset: int
     derived_limit: int
 
 
-class Conflict(Answer):
+class ConflictJson(AnswerJson):
     id: str
     base: Text
     ours: Text
     theirs: Text
 
 
-class Conflicts(Answer):
-    branch: Branch
+class ConflictsJson(AnswerJson):
+    branch: BranchJson
     position: int
     matching: int
-    rows: list[Conflict]
+    rows: list[ConflictJson]
     next: Text

@@ -19,7 +19,7 @@ from rebaser.console.resources import MOST, Action, Download, Resource
 from rebaser_core.encoding.envelope import JSON, dumps
 
 Json = dict[str, Any]
-Model = type[a.Answer]
+Model = type[a.AnswerJson]
 BASE = values.base_path()
 TOKEN = "^[A-Za-z0-9_-]{1,64}$"  # noqa: S105 - of a name
 REF = "#/components/schemas/{model}"
@@ -60,62 +60,62 @@ KIND = choice("kind", compare.FILTERS)
 BEFORE, AT = number("before"), number("at")
 
 READS: dict[str, tuple[Model, list[Json]]] = {
-    "/overview": (a.Overview, [choice("span", SPANS)]),
-    "/change-sets": (a.ChangeSets, LISTED + PAGE),
-    BASE: (a.ChangeSetNow, []),
-    f"{BASE}/explain": (h.Explained, []),
-    f"{BASE}/history-size": (h.HistorySize, []),
+    "/overview": (a.OverviewJson, [choice("span", SPANS)]),
+    "/change-sets": (a.ChangeSetsJson, LISTED + PAGE),
+    BASE: (a.ChangeSetNowJson, []),
+    f"{BASE}/explain": (h.ExplainedJson, []),
+    f"{BASE}/history-size": (h.HistorySizeJson, []),
     f"{BASE}/values": (
-        v.Values,
+        v.ValuesJson,
         [*GROUP, PREFIX, AFTER, number("limit", 1, MOST)],
     ),
-    f"{BASE}/value": (v.Value, [ID]),
-    f"{BASE}/blame": (h.Blamed, [ID]),
-    f"{BASE}/graph": (v.Graph, [ID, number("depth", 1, graph.MAX_DEPTH), text("expand", 4 * values.MAX_ID)]),
-    f"{BASE}/neighbours": (v.Neighbours, [ID, choice("side", ("inputs", "dependents")), LONG_SEARCH, *PAGE]),
-    f"{BASE}/elsewhere": (v.ElsewherePage, [ID, number("offset", most=10**9)]),
-    f"{BASE}/loading": (v.Loading, []),
-    f"{BASE}/queue": (h.Queue, [number("after"), number("limit", 1, queue.MOST)]),
-    f"{BASE}/queued": (h.Queued, [number("sequence", 1)]),
-    f"{BASE}/commits": (h.Commits, [BEFORE, number("limit", 1, 200)]),
-    f"{BASE}/commit": (h.Commit, [AT]),
-    f"{BASE}/history": (h.History, [ID, BEFORE]),
-    f"{BASE}/updates": (h.PastUpdates, []),
+    f"{BASE}/value": (v.ValueJson, [ID]),
+    f"{BASE}/blame": (h.BlamedJson, [ID]),
+    f"{BASE}/graph": (v.GraphJson, [ID, number("depth", 1, graph.MAX_DEPTH), text("expand", 4 * values.MAX_ID)]),
+    f"{BASE}/neighbours": (v.NeighboursJson, [ID, choice("side", ("inputs", "dependents")), LONG_SEARCH, *PAGE]),
+    f"{BASE}/elsewhere": (v.ElsewherePageJson, [ID, number("offset", most=10**9)]),
+    f"{BASE}/loading": (v.LoadingJson, []),
+    f"{BASE}/queue": (h.QueueJson, [number("after"), number("limit", 1, queue.MOST)]),
+    f"{BASE}/queued": (h.QueuedJson, [number("sequence", 1)]),
+    f"{BASE}/commits": (h.CommitsJson, [BEFORE, number("limit", 1, 200)]),
+    f"{BASE}/commit": (h.CommitJson, [AT]),
+    f"{BASE}/history": (h.HistoryJson, [ID, BEFORE]),
+    f"{BASE}/updates": (h.PastUpdatesJson, []),
     f"{BASE}/changes": (
-        v.BranchChanges,
+        v.BranchChangesJson,
         [choice("derived", ("no", "yes")), number("derivedOffset", most=10**9), *PAGE],
     ),
-    f"{BASE}/conflicts": (v.Conflicts, [AFTER, number("limit", 1, 200)]),
-    "/dvu": (h.Updates, [SEARCH, choice("state", ("all", "running", "due")), *PAGE]),
-    "/dvu/reasons": (h.DueReasons, [SEARCH, choice("state", ("all", "running", "due")), *PAGE]),
-    "/branches": (a.Branches, BRANCHES + PAGE),
+    f"{BASE}/conflicts": (v.ConflictsJson, [AFTER, number("limit", 1, 200)]),
+    "/dvu": (h.UpdatesJson, [SEARCH, choice("state", ("all", "running", "due")), *PAGE]),
+    "/dvu/reasons": (h.DueReasonsJson, [SEARCH, choice("state", ("all", "running", "due")), *PAGE]),
+    "/branches": (a.BranchesJson, BRANCHES + PAGE),
     "/compare": (
-        v.Compared,
+        v.ComparedJson,
         [*(text(one, needed=True) for one in ("workspace", "a", "b")), LONG_SEARCH, KIND, *PAGE],
     ),
     "/dead-letters": (
-        h.DeadLetters,
+        h.DeadLettersJson,
         [*(text(name, 64) for name in ("workspace", "changeSet", "code")), number("after"), number("limit", 1, 200)],
     ),
-    "/dead-letters/codes": (h.Codes, [text(name, 64) for name in ("workspace", "changeSet")]),
-    "/dead-letter": (h.DeadLetter, [number("sequence")]),
-    "/playground/check": (h.Checked, [*PLACE, ID, text("formula", playground.MAX_FORMULA)]),
-    "/playground/covered": (h.Covered, [*PLACE, number("commit")]),
+    "/dead-letters/codes": (h.CodesJson, [text(name, 64) for name in ("workspace", "changeSet")]),
+    "/dead-letter": (h.DeadLetterJson, [number("sequence")]),
+    "/playground/check": (h.CheckedJson, [*PLACE, ID, text("formula", playground.MAX_FORMULA)]),
+    "/playground/covered": (h.CoveredJson, [*PLACE, number("commit")]),
 }
 ACTS: dict[str, tuple[Model, Model]] = {
-    f"{BASE}/edit": (h.EditBody, h.Done),
-    f"{BASE}/branch": (h.BranchBody, h.Created),
-    f"{BASE}/rebase": (h.RebaseBody, h.Rebased),
-    f"{BASE}/resolve": (h.ResolveBody, h.Done),
-    f"{BASE}/apply": (h.ApplyBody, h.Done),
-    f"{BASE}/revert": (h.RevertBody, h.Done),
-    f"{BASE}/recompute": (h.RecomputeBody, h.Done),
-    f"{BASE}/close": (h.Body, h.Done),
-    f"{BASE}/reopen": (h.Body, h.Done),
-    "/dead-letters/redrive": (h.LettersBody, h.LettersDone),
-    "/dead-letters/drop": (h.LettersBody, h.LettersDone),
-    "/playground/send": (h.SendBody, h.Sent),
-    "/playground/demo": (h.Nothing, h.Sent),
+    f"{BASE}/edit": (h.EditBodyJson, h.DoneJson),
+    f"{BASE}/branch": (h.BranchBodyJson, h.CreatedJson),
+    f"{BASE}/rebase": (h.RebaseBodyJson, h.RebasedJson),
+    f"{BASE}/resolve": (h.ResolveBodyJson, h.DoneJson),
+    f"{BASE}/apply": (h.ApplyBodyJson, h.DoneJson),
+    f"{BASE}/revert": (h.RevertBodyJson, h.DoneJson),
+    f"{BASE}/recompute": (h.RecomputeBodyJson, h.DoneJson),
+    f"{BASE}/close": (h.BodyJson, h.DoneJson),
+    f"{BASE}/reopen": (h.BodyJson, h.DoneJson),
+    "/dead-letters/redrive": (h.LettersBodyJson, h.LettersDoneJson),
+    "/dead-letters/drop": (h.LettersBodyJson, h.LettersDoneJson),
+    "/playground/send": (h.SendBodyJson, h.SentJson),
+    "/playground/demo": (h.NothingJson, h.SentJson),
 }
 FILES: dict[str, tuple[str, list[Json]]] = {
     "/change-sets.csv": ("text/csv", LISTED),
@@ -132,7 +132,7 @@ def document(
     if unknown := described.difference(routes):
         raise KeyError(f"these are no routes: {', '.join(sorted(unknown))}")
     models: list[Model] = [
-        a.Error,
+        a.ErrorJson,
         *(model for model, _ in READS.values()),
         *(model for pair in ACTS.values() for model in pair),
     ]
@@ -164,7 +164,7 @@ def document(
             "components": {
                 "schemas": defined["$defs"],
                 "responses": {
-                    status: {"description": words, "content": _json(a.Error)} for status, words in REFUSED.items()
+                    status: {"description": words, "content": _json(a.ErrorJson)} for status, words in REFUSED.items()
                 },
             },
         },

@@ -13,7 +13,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rebaser.console import server
 from rebaser.console.access.options import ConsoleOptions, accepted_hosts
-from rebaser.console.answers import Answer, Error
+from rebaser.console.answers import AnswerJson, ErrorJson
 from rebaser.console.openapi import ACTS, READS
 from rebaser.console.resources import match
 from rebaser.ops.address import listen
@@ -84,9 +84,9 @@ class WebConsole:
 
 def check_answer(path: str, reply: Reply, *, method: str = "get") -> None:
     """Raise `ValidationError` unless an answer is as the document of the API says."""
-    model: type[Answer] = Error
+    model: type[AnswerJson] = ErrorJson
     if reply.status == 200:
-        routes: dict[str, type[Answer]] = {one: model for one, (model, _) in READS.items()}
+        routes: dict[str, type[AnswerJson]] = {one: model for one, (model, _) in READS.items()}
         if method == "post":
             routes = {one: model for one, (_, model) in ACTS.items()}
         found = [model for one, model in routes.items() if match(one, urlsplit(path).path) is not None]
