@@ -56,6 +56,9 @@ def check_function(
     - between a call for one value and a call for many, in which the case occurs alone, or together with the others, in
       any order. If `vector` fails for values that can be computed one by one, that is an error, too.
 
+    Whether the function can be pickled does not matter, and is not checked: Spark's workers import plug-ins by their
+    entry points, and receive inputs and results as packets.
+
     Raise `UnprocessableError` if an input or a param is not JSON, and `ValueError` if a built-in function has the
     same name.
     """

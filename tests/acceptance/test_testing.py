@@ -1,5 +1,6 @@
 """`rebaser.testing`: the test suite of a user runs in a separate folder, and all parts work as documented."""
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -14,7 +15,16 @@ from structlog.testing import capture_logs
 from rebaser.dvu.functions import Function, registry
 from rebaser.telemetry import tracing
 from rebaser.testing import LocalRebaser, local_rebaser
-from rebaser_client import ConfigError, Derive, Request, Set, UnprocessableError, Update
+from rebaser_client import (
+    BlockingRebaserClient,
+    ConfigError,
+    Derive,
+    Request,
+    Set,
+    Success,
+    UnprocessableError,
+    Update,
+)
 from tests.docs.pages import ROOT, split
 
 PAGE = ROOT / "deploy/docs/testing.md"
@@ -290,3 +300,19 @@ def test_what_ends_the_program_in_a_callback_ends_no_other_client(installation: 
     with pytest.raises(KeyboardInterrupt):
         installation.client.enqueue_many(given())
     assert [outcome.error for outcome in installation.client.enqueue_many(requests)] == [None]
+
+
+def test_the_blocking_client_works_in_a_notebook(installation: LocalRebaser) -> None:
+    """The cells of a notebook run on an event loop, which waits while a cell uses the client."""
+
+    async def cell() -> None:
+        with BlockingRebaserClient.connect(installation.url) as client:
+            edits: list[Update] = [Set("a", 2), Derive("b", "sum", {"x": ("a", "a")})]
+            response = client.enqueue_updates_with_reply("ws", "notebook", edits, wait="derived")
+            assert isinstance(response.status, Success)
+            assert client.values("ws", "notebook")["b"].value == 4
+            with client.watch("ws", "notebook", after=0) as commits:
+                assert next(commits).sequence == response.status.commit
+            assert [entry.sequence for entry in client.log("ws", "notebook")][-1] == response.status.commit
+
+    asyncio.run(cell())

@@ -14,8 +14,9 @@ import anyio
 import pytest
 
 from rebaser_client import ClientClosedError, DeadLetterBox, RebaserClient
+from rebaser_client.admin.fleet_watch import FleetWatch
 from rebaser_client.blocking import BlockingIterator, BlockingRebaserClient
-from rebaser_client.blocking.client import BlockingDeadLetterBox
+from rebaser_client.blocking.client import BlockingDeadLetterBox, BlockingFleetWatch
 from rebaser_client.blocking.portal import READ_AHEAD, Portal
 
 BOUND = 30  # seconds; a bound against hanging
@@ -34,11 +35,18 @@ def methods(of: type) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("of", "blocking"), [(RebaserClient, BlockingRebaserClient), (DeadLetterBox, BlockingDeadLetterBox)]
+    ("of", "blocking"),
+    [
+        (RebaserClient, BlockingRebaserClient),
+        (DeadLetterBox, BlockingDeadLetterBox),
+        (FleetWatch, BlockingFleetWatch),
+    ],
 )
 def test_the_methods_are_those_of_the_asynchronous_class(of: type, blocking: type) -> None:
     theirs, ours = methods(of), methods(blocking)
     assert {name.removeprefix("a") if name == "aclose" else name for name in theirs} == set(ours)
+    assert hasattr(of, "__aenter__") == hasattr(blocking, "__enter__")
+    assert hasattr(of, "__aexit__") == hasattr(blocking, "__exit__")
     for name, method in ours.items():
         if name in ("connect", "open", "close", "fleet"):
             continue
