@@ -191,9 +191,7 @@ def _update(server: ServerFacts, about: OwnerFacts) -> Iterator[WaitReason]:
             else "wait",
         )
     elif about.update == "owed":
-        yield WaitReason(
-            "dvu_due", f"an update is due on server {server.id}", "wait: it begins as soon as requests pause"
-        )
+        yield WaitReason("dvu_due", f"an update is due on server {server.id}", "wait: it begins within moments")
 
 
 def _hanging(server: ServerFacts, about: OwnerFacts, total: str) -> WaitReason:
