@@ -90,7 +90,7 @@ class RunningConsole:
     def ask_until(self, ended: threading.Event, paths: Iterator[str]) -> list[float]:
         """Get one path after the other, until `ended` is set. Return the milliseconds."""
         found = list[float]()
-        while not ended.wait(0.005):
+        while not ended.wait(0.05):
             [(ms, _)] = self.ask([next(paths)])
             found.append(ms)
         return found
