@@ -75,12 +75,12 @@ class RebaseOperations(BranchOperations):
         recorded. `onto` is the new target of the branch, which must be the target of its current target. If there is
         nothing to do, no request is sent.
 
-        Raise the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `closed`, `moved`,
-        `not_a_branch`, `not_its_target`, `protected`, `purged` or `too_large`. Raise `UnprocessableError` with code
-        `no_such_change_set`, or `not_a_branch` for a change set without a target.
+        Raise the errors of `enqueue_updates_with_reply`; `RequestRejected` has the code `closed`, `deleted`,
+        `moved`, `not_a_branch`, `not_its_target`, `protected`, `purged` or `too_large`. Raise `UnprocessableError` with
+        code `no_such_change_set`, or `not_a_branch` for a change set without a target.
         """
         info = await self._target_of(ChangeSetKey.of(workspace, branch))
-        needless = info.status == "open" and not info.behind and onto is None
+        needless = info.status == "open" and not info.behind and onto is None and not await self._lost_target(info)
         if needless and (not info.conflicts or (strategy == "record" and not await self._can_end_conflicts(info))):
             return Rebased(None, str(info.target), info.base, 0, info.conflicts)
         action = Rebase(None, onto, _strategy(strategy))
@@ -88,6 +88,11 @@ class RebaseOperations(BranchOperations):
         status = response.status
         assert isinstance(status, Success)  # noqa: S101 - any other status is raised as an error
         return Rebased(status.commit, onto or str(info.target), status.position, status.performed, status.conflicts)
+
+    async def _lost_target(self, info: BranchInfo) -> bool:
+        """Return whether the target of a branch is deleted. It has no newer edits then, so the branch is not behind."""
+        target = await self._branches.one(ChangeSetKey.of(info.workspace, str(info.target)))
+        return target is None or target.status == "deleted"
 
     async def _can_end_conflicts(self, info: BranchInfo) -> bool:
         """Return whether an edit of the branch has made the two sides of a conflict equal, or restored the definition

@@ -13,7 +13,7 @@ from rebaser_core.thresholds import Thresholds, forced
 from tests.support.history import check_history, commit_of, commits_of
 from tests.support.owners import Engine, serving
 from tests.support.rebases import WAYS, code_of, conflicts, info, rebase, settled
-from tests.support.workspace import edit, stands
+from tests.support.workspace import edit, refusal, stands
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
@@ -159,6 +159,7 @@ async def test_what_cannot_be_rebased_is_refused_and_says_why(
         await client.unprotect("ws", "fix")
         await client.delete_change_set("ws", "main")
         assert await code_of(client, "fix", Rebase()) == "deleted"
+        assert await refusal(client.rebase("ws", "fix")) == "deleted"
         await edit(client, "other", Set("a", 3))
         await client.create_branch("ws", "main", "other", follow="manual")
         assert await code_of(client, "fix", Rebase()) == "moved"
