@@ -3,19 +3,20 @@
 from typing import TYPE_CHECKING
 
 from rebaser_core.errors import ConfigError
-from rebaser_core.state.overlay import Cells
 from rebaser_core.values import State
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from rebaser_core.state.overlay import Cells  # imports NumPy, which a client without states does not need
+
 
 class ShownState:
     """The methods of `ChangeSetState` for notebooks. No view of the state may be open when they are called."""
 
     last: int
-    cells: Cells
+    cells: "Cells"
 
     def stale(self) -> set[str]:
         """Return the ids of the derived values that are not up to date."""

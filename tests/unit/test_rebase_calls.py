@@ -27,12 +27,16 @@ class Calls:
     """A client of one branch that records what is sent."""
 
     def __init__(self, **about: Any) -> None:
+        self.status: Any = about.pop("status_of_target", "open")
         known: dict[str, Any] = {"target": "main", "base": 10, "conflicts": 3} | about
         self.info = BranchInfo("ws", "fix", 20, datetime(2026, 1, 1, tzinfo=UTC), **known)
         self.sent: list[tuple[Any, ...]] = []
 
     async def branch(self, *_: object) -> BranchInfo:
         return self.info
+
+    async def one(self, _: object) -> BranchInfo:
+        return BranchInfo("ws", "main", 10, datetime(2026, 1, 1, tzinfo=UTC), status=self.status)
 
     async def conflicts(self, *_: object, **__: object) -> Any:
         return self.info, CONFLICTS
@@ -47,7 +51,7 @@ def client(**about: Any) -> tuple[Any, Calls]:
     operations = type("Client", (RebaseOperations,), {"__abstractmethods__": frozenset()})
     made: Any = object.__new__(operations)
     made.branch, made.enqueue_updates_with_reply = calls.branch, calls.enqueue_updates_with_reply
-    made._branches = SimpleNamespace(conflicts=calls.conflicts)
+    made._branches = SimpleNamespace(conflicts=calls.conflicts, one=calls.one)
     return made, calls
 
 
@@ -56,6 +60,7 @@ def client(**about: Any) -> tuple[Any, Calls]:
     [
         ({}, {}, False),
         ({"behind": True}, {}, True),
+        ({"status_of_target": "deleted"}, {}, True),  # the server reports it
         ({"status": "abandoned"}, {}, True),  # the server reports that the branch is closed
         ({}, {"onto": "root"}, True),
         ({}, {"strategy": "theirs"}, True),  # settles the recorded conflicts

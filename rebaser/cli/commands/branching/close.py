@@ -1,5 +1,6 @@
 """`rebaser close` and `rebaser reopen`: make a change set refuse all edits, or accept them again."""
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -60,7 +61,12 @@ def close(
     status: Literal["abandoned", "applied"] = "applied" if applied else "abandoned"
 
     async def mark(client: "RebaserClient") -> "EnqueueUpdatesResponse | str":
-        info = None if applied else await client.branch(key.workspace, key.change_set)
+        from rebaser_client import NotAllowed
+
+        info = None
+        if not applied:
+            with suppress(NotAllowed):  # a user without the right to read closes whatever there is
+                info = await client.branch(key.workspace, key.change_set)
         if info is not None and info.status not in ("open", "deleted"):
             return info.status
         return await client.close_change_set(
