@@ -169,6 +169,7 @@ async def test_history_begins_once_every_server_reads_it(own_nats: EmbeddedNats)
             assert (await old.wait_for("load_failed", change_set="cs0"))["code"] == "unsupported_version"
             async with servers(own_nats.url, "open", **BRIEFLY):
                 assert (await editor.owners("cs0"))[-1] == "open"
+                assert await old.terminate() == 0  # otherwise, it might be the one that gets the next request
                 await client.create_branch("up", "early", "cs0", follow="manual")
                 assert await client.values("up", "early") == await client.values("up", "cs0")
                 await client.undo("up", "cs1")

@@ -122,7 +122,7 @@ async def test_values_are_filtered_by_state_kind_and_function(running: Any, cons
         await page.wait_for_selector("a.group")
         await page.get_by_role("navigation", name="Kind").get_by_role("link", name="Set", exact=True).click()
         await page.wait_for_selector("a.row-link:has-text('vat')")
-        assert await page.locator("[data-rows] tr").count() == 1
+        await page.wait_for_function("() => document.querySelectorAll('[data-rows] tr').length === 1")
 
 
 async def test_while_a_large_change_set_is_loaded_the_page_tells_how_far(
@@ -142,4 +142,4 @@ async def test_while_a_large_change_set_is_loaded_the_page_tells_how_far(
         finally:
             go_on.set()
         await page.wait_for_selector("a.group:has-text('user/')")
-        assert await page.locator(".loading").count() == 0
+        await page.wait_for_selector(".loading", state="detached")
