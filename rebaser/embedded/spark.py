@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from rebaser.embedded import MAX_CONCURRENT_JOBS
-from rebaser.embedded.priority import lower_group
+from rebaser.embedded.priority import run_when_idle
 from rebaser_core.errors import ConfigError, DvuError
 
 _JAVA = 17
@@ -200,11 +200,10 @@ class Jvm:
             os.close(self._lock_file)
             self._lock_file = -1
 
-    def lower_priority(self, niceness: int) -> None:
-        """Set the niceness of the JVM, which must be up, and of the processes that it will start, and give them short
-        time slices."""
+    def run_when_idle(self) -> None:
+        """Let all other processes take precedence over the JVM, which must be up, and over what it will start."""
         assert self._process is not None  # noqa: S101 - it is up
-        lower_group(self._process.pid, niceness)
+        run_when_idle(self._process.pid)
 
     def kill(self) -> None:
         """Kill the JVM."""

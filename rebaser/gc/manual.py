@@ -32,8 +32,9 @@ def new_id() -> str:
     return ulid(time.time_ns() // 1_000_000, os.urandom(10))
 
 
-async def collect_once(settings: Settings, grace: float, *, dry: bool = False) -> Run:
-    """Carry out one run on the Spark that `settings` specifies. If that is the embedded Spark, start it for the run.
+async def collect_once(settings: Settings, grace: float, *, dry: bool = False, urgent: bool = False) -> Run:
+    """Carry out one run on the Spark that `settings` specifies. If that is the embedded Spark, start it for the run;
+    unless `urgent` is true, it and this process run only on idle CPUs.
 
     `grace` is in seconds; for `dry`, see `Collector.run`. Raise the errors of `Collector.run`, `ConfigError` for a
     wrong setting, `NotConnectedError` if NATS cannot be reached, `NotAllowed` if NATS refuses a call, and
@@ -56,7 +57,7 @@ async def collect_once(settings: Settings, grace: float, *, dry: bool = False) -
             with suppress(NoAnswerError):
                 await connection.request(subjects.commits(GC_KEY), b"", {"Nats-Expected-Stream": "nobody"})
         blobs = open_collectable(settings.blobs, js, subjects.blobs_bucket)
-        async with own_spark(settings) as url:
+        async with own_spark(settings, urgent=urgent) as url:
             tables = SparkTables(url, js, subjects, settings)
             try:
                 collector = Collector(js, subjects, blobs, tables, owner=settings.server_id, new_id=new_id, grace=grace)

@@ -15,7 +15,7 @@ from anyio import to_thread
 from rebaser.dvu.spark.blocking import DeadlineExceeded, run_interruptible, run_shielded
 from rebaser.dvu.spark.error_text import reason
 from rebaser.dvu.spark.session import Session
-from rebaser.embedded.priority import shorten_slices
+from rebaser.embedded.priority import run_when_idle
 from rebaser.embedded.spark import Jvm, check_java, default_parallelism, spark_master
 from rebaser.gc.finding import Found
 from rebaser.settings import Settings
@@ -28,8 +28,7 @@ T = TypeVar("T")
 Frame: TypeAlias = Any
 
 START_TIMEOUT = 120.0  # seconds that an embedded Spark may take to start
-TIMEOUT = 7200.0  # seconds that one table may take; its readers have low priority, and rest for up to `MAX_RESTED` s
-NICENESS = 5  # on a busy machine, a process of normal priority gets about three times as much processor time
+TIMEOUT = 7200.0  # seconds that one table may take; its readers wait for idle CPUs, and rest for up to `MAX_RESTED` s
 
 
 class SparkTables:
@@ -112,7 +111,9 @@ class SparkTables:
             return await run_interruptible(run, disconnect, seconds=TIMEOUT)
         except DeadlineExceeded:
             raise DvuError(
-                f"the search for garbage on Spark took longer than {TIMEOUT:g} s; nothing was deleted", code="gc_failed"
+                f"the search for garbage on Spark took longer than {TIMEOUT:g} s; nothing was deleted: on a machine "
+                "whose processors are always busy, use `rebaser gc --urgent`",
+                code="gc_failed",
             ) from None
 
     def _open(self) -> None:
@@ -128,12 +129,13 @@ class SparkTables:
 
 
 @asynccontextmanager
-async def own_spark(settings: Settings) -> AsyncIterator[str]:
+async def own_spark(settings: Settings, *, urgent: bool = False) -> AsyncIterator[str]:
     """Yield the URL of the Spark that `settings` specifies. If that is the embedded Spark, start it, and stop it at the
     end.
 
-    Once the embedded Spark is up, its priority and that of this process are lowered, so that servers on the same
-    machine take precedence. Raise `ConfigError` if there is no usable Java, and `DvuError` if Spark does not start.
+    Unless `urgent` is true, the embedded Spark and this process run only on idle CPUs once Spark is up, so that servers
+    on the same machine take precedence. Raise `ConfigError` if there is no usable Java, and `DvuError` if Spark does not
+    start.
     """
     if not settings.spark.startswith("local"):
         yield settings.spark
@@ -151,9 +153,9 @@ async def own_spark(settings: Settings) -> AsyncIterator[str]:
             await run_interruptible(jvm.start, kill, seconds=START_TIMEOUT)
         except DeadlineExceeded:
             raise DvuError(f"the embedded Spark did not start within {START_TIMEOUT:g} s") from None
-        with suppress(OSError):  # a sandbox may forbid it
-            jvm.lower_priority(os.nice(NICENESS))  # not earlier, because a busy machine would not start it in time
-        shorten_slices(os.getpid())
+        if not urgent:
+            jvm.run_when_idle()  # not earlier, because a busy machine would not start it in time
+            run_when_idle(os.getpid())
         yield jvm.url
     finally:
         await run_shielded(jvm.stop)

@@ -29,7 +29,7 @@ log = get_logger(__name__)
 
 SILENCE = 1.0  # seconds without a description, after which the reader asks NATS whether there are more
 CHUNK = 512  # number of descriptions that are read before other tasks run
-REST = 15.0  # seconds of rest for each second of processor time that reading takes
+REST = 6.0  # seconds of rest for each second of processor time that reading takes
 BITS_PER_SECOND = 16_000_000  # at which NATS sends descriptions to a client without the right to pull
 
 

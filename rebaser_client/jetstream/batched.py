@@ -31,7 +31,7 @@ from rebaser_core.errors import RebaserError, TransientError
 
 log = get_logger(__name__)
 
-BATCH = 128  # number of messages that NATS sends at once
+BATCH = 48  # number of messages that NATS sends at once; others notice more
 EXPIRES = 5.0  # seconds after which a batch ends that is not complete
 GRACE = 5.0  # seconds by which the end of a batch may be late
 INACTIVE = 60  # seconds after which the server removes a consumer that nobody uses; longer than any rest

@@ -33,6 +33,9 @@ def gc(
             help="How long an unneeded blob stays in the store, and then in the trash (90m, 24h, 7d). At least 1h.",
         ),
     ] = "24h",
+    urgent: Annotated[
+        bool, typer.Option("--urgent", help="Take processor time from other programs instead of waiting for idle CPUs.")
+    ] = False,
     spark: Spark = None,
     json: Json = False,
     nats: Nats = DEFAULT_NATS,
@@ -43,6 +46,9 @@ def gc(
     A blob is needed if a commit, a queued request or a dead letter refers to it. The first run that finds a blob
     unneeded only records this. A run that still finds the blob unneeded after --grace moves it to the trash, and a run
     after another --grace erases it. Until it is erased, the blob is restored if it is read or needed again.
+
+    On the machine where it runs, all other programs take precedence over a run. If all processors are always busy, a
+    run hardly gets on; use --urgent, or another machine.
     """
     from rebaser.cli import logs
     from rebaser.cli.runner import run_async
@@ -60,7 +66,7 @@ def gc(
     runs: list[Run] = []
 
     async def run() -> None:
-        runs.append(await _run(settings, seconds, dry_run=dry_run))
+        runs.append(await _run(settings, seconds, dry_run=dry_run, urgent=urgent))
 
     code = run_async(run)
     if code:
@@ -85,11 +91,12 @@ def _seconds(text: str) -> float:
     return (now - then).total_seconds()
 
 
-async def _run(settings: "Settings", grace: float, *, dry_run: bool) -> "Run":
+async def _run(settings: "Settings", grace: float, *, dry_run: bool, urgent: bool) -> "Run":
     from rebaser.gc.manual import collect_once, use_half_of_the_cpus
 
-    use_half_of_the_cpus()
-    return await collect_once(settings, grace, dry=dry_run)
+    if not urgent:
+        use_half_of_the_cpus()
+    return await collect_once(settings, grace, dry=dry_run, urgent=urgent)
 
 
 def _run_object(run: "Run") -> dict[str, Any]:
