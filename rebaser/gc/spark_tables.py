@@ -134,8 +134,9 @@ async def own_spark(settings: Settings, *, urgent: bool = False) -> AsyncIterato
     end.
 
     Unless `urgent` is true, the embedded Spark and this process run only on idle CPUs once Spark is up, so that servers
-    on the same machine take precedence. Raise `ConfigError` if there is no usable Java, and `DvuError` if Spark does not
-    start.
+    on the same machine take precedence.
+
+    Raise `ConfigError` if there is no usable Java, and `DvuError` if Spark does not start.
     """
     if not settings.spark.startswith("local"):
         yield settings.spark

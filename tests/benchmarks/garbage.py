@@ -3,9 +3,9 @@
     python -m tests.benchmarks.garbage [--blobs 100000] [--change-sets 1000] [--garbage 1000] [--runs 5] [--json]
 
 The blobs are small, and commits of the change sets name a hundred each. No message names the `--garbage` additional
-blobs. A collector in another process, which runs only on idle CPUs, as `rebaser gc` does, is measured on an embedded Spark that is
-already up: `find` is the time until the garbage is known, `run` is the median time of a whole run. The first run moves
-the garbage to the trash, the second run erases it, and the others find none.
+blobs. A collector in another process, which runs only on idle CPUs, as `rebaser gc` does, is measured on an embedded
+Spark that is already up: `find` is the time until the garbage is known, `run` is the median time of a whole run. The
+first run moves the garbage to the trash, the second run erases it, and the others find none.
 
 Meanwhile, a writer in a third process appends to a log, one commit after the other. Windows without a run alternate
 with the runs, so that both see the same load of other programs. The figures are p50 and p99 of all appends without a
