@@ -8,7 +8,7 @@ change set is active if it has changed, has queued requests, has a task, or has 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 from rebaser_client.admin.servers import ServerInfo, UpdateInfo
 from rebaser_client.admin.stream_usage import TasksStatus
@@ -110,11 +110,13 @@ class Look(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Log:
+class LogHead:
     """What the headers of the newest message in a log say, and the number of commits since the previous call of
     `FleetState.look`.
 
-    `edited` is the log sequence of the newest commit with edits.
+    - `edited`: the log sequence of the newest commit with edits.
+    - `debt`: whether derived values have to be updated.
+    - `problem`: the reason why the message cannot be read; empty if it can be read.
     """
 
     info: BranchInfo
@@ -122,6 +124,12 @@ class _Log:
     debt: bool
     problem: str
     commits: int = 0
+
+    @classmethod
+    def of(cls, key: ChangeSetKey, head: Head) -> Self:
+        debt, problem = _read(head)
+        edited = edited_at(head)
+        return cls(branch_info(key, head), head.sequence if edited == head.sequence else edited, debt, problem)
 
     @property
     def deleted(self) -> bool:
@@ -132,38 +140,36 @@ class FleetState:
     """Keeps the facts about an installation's change sets from one call of `look` to the next."""
 
     def __init__(self) -> None:
-        self._logs: dict[ChangeSetKey, _Log] = {}
+        self._logs: dict[ChangeSetKey, LogHead] = {}
         self._owing: set[ChangeSetKey] = set()
         self._changed: set[ChangeSetKey] = set()
         self._deleted = 0
         self._waiting: dict[ChangeSetKey, float] = {}
 
-    def begin(self, heads: Mapping[ChangeSetKey, Head]) -> None:
-        """Replace all facts about logs with the facts in `heads`, without counting their commits as new."""
+    def begin(self, logs: Mapping[ChangeSetKey, LogHead]) -> None:
+        """Replace all facts about logs with the facts in `logs`, without counting their commits as new."""
         self._logs, self._owing, self._changed, self._deleted = {}, set(), set(), 0
-        for key, head in heads.items():
-            self._note(key, head)
+        for key, log in logs.items():
+            self._note(key, log)
 
-    def committed(self, key: ChangeSetKey, head: Head, commits: int = 1) -> None:
-        """Record that `commits` commits have arrived. `head` is now the newest message in the log of `key`."""
+    def committed(self, key: ChangeSetKey, log: LogHead, commits: int = 1) -> None:
+        """Record that `commits` commits have arrived. `log` says what the newest message in the log of `key` now
+        says."""
         before = self._logs.get(key)
-        log = self._note(key, head)
+        self._note(key, log)
         log.commits = commits if before is None else before.commits + commits
         self._changed.add(key)
 
-    def _note(self, key: ChangeSetKey, head: Head) -> _Log:
+    def _note(self, key: ChangeSetKey, log: LogHead) -> None:
         before = self._logs.get(key)
         if before is not None and before.deleted:
             self._deleted -= 1
-        debt, problem = _read(head)
-        log = _Log(branch_info(key, head), edited_at(head), debt, problem)
         self._logs[key] = log
         self._deleted += log.deleted
-        if (debt or problem) and not log.deleted:
+        if (log.debt or log.problem) and not log.deleted:
             self._owing.add(key)
         else:
             self._owing.discard(key)
-        return log
 
     def change_sets(self) -> list[BranchInfo]:
         """Return each change set that has a log, including deleted change sets, in no particular order."""

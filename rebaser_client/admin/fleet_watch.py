@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import anyio
 
-from rebaser_client.admin.fleet import FleetState, FleetView
+from rebaser_client.admin.fleet import FleetState, FleetView, LogHead
 from rebaser_client.admin.servers import PATIENCE, ServerInfo, UpdateInfo, holders_of, ping
 from rebaser_client.admin.status import key_counts
 from rebaser_client.admin.stream_usage import TasksStatus, read_tasks
@@ -42,7 +42,7 @@ class FleetWatch:
         self._subjects = subjects
         self._workspace = workspace
         self._state = FleetState()
-        self._heads = HeadReader(js, subjects, workspace)
+        self._heads = HeadReader(js, subjects, workspace, LogHead.of)
         self._looking = anyio.Lock()  # without it, two concurrent calls would count the same commits twice
         self._looked: float | None = None
         self._answered: frozenset[str] = frozenset()  # the ids of the servers that answered the last look
@@ -178,7 +178,7 @@ class FleetWatch:
             if error.err_code != STREAM_NOT_FOUND:
                 raise
             self._state.begin({})  # no server has run yet, or the stream was deleted and may be restored
-            self._heads = HeadReader(self._js, self._subjects, self._workspace)
+            self._heads = HeadReader(self._js, self._subjects, self._workspace, LogHead.of)
             return False
         if found.anew:
             self._state.begin(found.heads)

@@ -6,6 +6,7 @@ stored since the previous page, and show each change set as it is now.
 
 from bisect import bisect_right
 from itertools import islice
+from typing import TypeAlias
 
 import anyio
 
@@ -15,6 +16,9 @@ from rebaser_client.log.heads import Head, HeadReader
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
 
+# A change set, and the log sequence of its newest commit with edits.
+Described: TypeAlias = tuple[BranchInfo, int]
+
 
 class BranchPages:
     """The change sets of one workspace, a page at a time."""
@@ -23,8 +27,8 @@ class BranchPages:
         self.workspace = workspace
         self._js = js
         self._subjects = subjects
-        self._reader = HeadReader(js, subjects, workspace)
-        self._heads: dict[ChangeSetKey, Head] = {}
+        self._reader = HeadReader(js, subjects, workspace, _described)
+        self._found: dict[ChangeSetKey, Described] = {}
         self._lock = anyio.Lock()  # calls of a `HeadReader` must not overlap
 
     async def page(self, after: str, limit: int | None) -> list[BranchInfo]:
@@ -34,17 +38,22 @@ class BranchPages:
         """
         async with self._lock:
             if not after:  # names that no longer exist are forgotten
-                self._reader, self._heads = HeadReader(self._js, self._subjects, self.workspace), {}
+                reader = HeadReader(self._js, self._subjects, self.workspace, _described)
+                self._reader, self._found = reader, {}
             new = await self._reader.read()
-            self._heads = new.heads if new.anew else self._heads | new.heads
-            heads = self._heads
-        names = sorted(key.change_set for key in heads)
+            self._found = new.heads if new.anew else self._found | new.heads
+            found = self._found
+        names = sorted(key.change_set for key in found)
         infos: list[BranchInfo] = []
         for name in islice(names, bisect_right(names, after), None):
             if len(infos) == limit:
                 break
             key = ChangeSetKey(self.workspace, name)
-            info = branch_info(key, heads[key])
-            target = None if info.target is None else heads.get(key.beside(info.target))
-            infos.append(with_behind(info, 0 if target is None else edited_at(target)))
+            info, _ = found[key]
+            target = None if info.target is None else found.get(key.beside(info.target))
+            infos.append(with_behind(info, 0 if target is None else target[1]))
         return infos
+
+
+def _described(key: ChangeSetKey, head: Head) -> Described:
+    return branch_info(key, head), edited_at(head)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rebaser.cli.commands.observing.top import view_object
 from rebaser.cli.output.keyboard import parse_keys
 from rebaser.cli.output.top_view import SORTS, TopScreen, age_text, change_set_row, headline, rate_text, render
-from rebaser_client.admin.fleet import ActiveChangeSet, FleetState, FleetView
+from rebaser_client.admin.fleet import ActiveChangeSet, FleetState, FleetView, LogHead
 from rebaser_client.admin.servers import ServerInfo, UpdateInfo
 from rebaser_client.admin.stream_usage import TasksStatus
 from rebaser_client.log.heads import Head
@@ -29,9 +29,15 @@ def head(sequence: int, *, debt: int = 0) -> Head:
     return Head(sequence, sequence * NS, encode_commit(commit)[0])
 
 
+def logs(**heads: Head) -> dict[ChangeSetKey, LogHead]:
+    """Return the logs of the change sets `a`, `b` and `c`, by their newest messages."""
+    keys = {"a": A, "b": B, "c": C}
+    return {keys[name]: LogHead.of(keys[name], head) for name, head in heads.items()}
+
+
 def test_change_sets_at_rest_are_counted_and_not_shown() -> None:
     state = FleetState()
-    state.begin({A: head(1), B: head(2, debt=1), C: head(3)})
+    state.begin(logs(a=head(1), b=head(2, debt=1), c=head(3)))
     rows, commits, total = state.look(10.0, 0.0, {}, {C: 1}, {})
     assert [(row.key, row.activity, row.last_commit, row.committed_at) for row in rows] == [
         (B, "due", 2, 2.0),
@@ -42,9 +48,9 @@ def test_change_sets_at_rest_are_counted_and_not_shown() -> None:
 
 def test_commits_are_counted_between_two_looks_and_settle_a_debt() -> None:
     state = FleetState()
-    state.begin({A: head(1, debt=1)})
+    state.begin(logs(a=head(1, debt=1)))
     for sequence in (2, 3, 4):
-        state.committed(A, head(sequence))
+        state.committed(A, LogHead.of(A, head(sequence)))
     rows, commits, _ = state.look(10.0, 2.0, {}, {}, {})
     assert commits == 3
     assert (rows[0].activity, rows[0].commits_per_second, rows[0].last_commit, rows[0].debt) == ("busy", 1.5, 4, False)
@@ -53,13 +59,13 @@ def test_commits_are_counted_between_two_looks_and_settle_a_debt() -> None:
 
 def test_what_waits_is_timed_from_when_it_was_first_seen_without_a_commit() -> None:
     state = FleetState()
-    state.begin({A: head(1)})
+    state.begin(logs(a=head(1)))
     pending = {A: 2, B: 1}
     rows, _, total = state.look(10.0, 0.0, pending, {}, {})
     assert [(row.key, row.activity, row.waiting) for row in rows] == [(A, "waiting", 0.0), (B, "waiting", 0.0)]
     assert total == 2, "a change set exists since its first request"
     assert [row.waiting for row in state.look(14.0, 4.0, pending, {}, {}).rows] == [4.0, 4.0]
-    state.committed(A, head(5))
+    state.committed(A, LogHead.of(A, head(5)))
     assert [(row.activity, row.waiting) for row in state.look(16.0, 2.0, pending, {}, {}).rows] == [
         ("busy", 0.0),
         ("waiting", 6.0),
@@ -74,10 +80,10 @@ def test_each_change_set_is_listed_with_what_its_newest_commit_says() -> None:
     """A branch is behind its target as soon as an edit of the target arrives, and no commit of the branch is needed."""
     branch = Head(5, NS, {**head(5).headers, "X-Branch": "a@1 open 3 1 a@1 5"})
     state = FleetState()
-    state.begin({A: head(1), B: branch})
+    state.begin(logs(a=head(1), b=branch))
     before = {info.change_set: info for info in state.change_sets()}
     assert (before["b"].target, before["b"].base, before["b"].conflicts, before["b"].behind) == ("a", 1, 1, False)
-    state.committed(A, head(7))
+    state.committed(A, LogHead.of(A, head(7)))
     after = {info.change_set: info for info in state.change_sets()}
     assert (after["a"].sequence, after["b"].behind) == (7, True)
 
@@ -86,17 +92,17 @@ def test_what_is_deleted_is_gone_and_may_come_back() -> None:
     gone = Head(2, NS, {**head(2).headers, "X-Branch": "@0 deleted 0 0 @0 1"})
     assert gone.is_deleted
     state = FleetState()
-    state.begin({A: head(1, debt=1)})
-    state.committed(A, gone)
+    state.begin(logs(a=head(1, debt=1)))
+    state.committed(A, LogHead.of(A, gone))
     assert state.look(1.0, 1.0, {}, {}, {}) == ([], 1, 0)
     assert [row.key for row in state.look(2.0, 1.0, {A: 1}, {}, {}).rows] == [A]
-    state.committed(A, head(3))
+    state.committed(A, LogHead.of(A, head(3)))
     assert state.look(3.0, 1.0, {}, {}, {}).total == 1
 
 
 def test_a_log_that_cannot_be_read_is_the_most_urgent() -> None:
     state = FleetState()
-    state.begin({A: Head(1, NS, {"x": "y"}), B: head(2)})
+    state.begin(logs(a=Head(1, NS, {"x": "y"}), b=head(2)))
     rows = state.look(1.0, 0.0, {B: 1}, {}, {}).rows
     assert [(row.key, row.activity, bool(row.problem)) for row in rows] == [
         (A, "unreadable", True),
