@@ -135,6 +135,11 @@ class LogHead:
     def deleted(self) -> bool:
         return self.info.status == BranchStatus.DELETED
 
+    @property
+    def owes(self) -> bool:
+        """Whether the change set is active although nothing has changed and nothing is queued."""
+        return (self.debt or bool(self.problem)) and not self.deleted
+
 
 class FleetState:
     """Keeps the facts about an installation's change sets from one call of `look` to the next."""
@@ -146,11 +151,12 @@ class FleetState:
         self._deleted = 0
         self._waiting: dict[ChangeSetKey, float] = {}
 
-    def begin(self, logs: Mapping[ChangeSetKey, LogHead]) -> None:
-        """Replace all facts about logs with the facts in `logs`, without counting their commits as new."""
-        self._logs, self._owing, self._changed, self._deleted = {}, set(), set(), 0
-        for key, log in logs.items():
-            self._note(key, log)
+    def begin(self, logs: dict[ChangeSetKey, LogHead]) -> None:
+        """Replace all facts about logs with `logs`, which belongs to this object from now on. Their commits do not
+        count as new."""
+        self._logs, self._changed = logs, set()
+        self._owing = {key for key, log in logs.items() if log.owes}
+        self._deleted = sum(log.deleted for log in logs.values())
 
     def committed(self, key: ChangeSetKey, log: LogHead, commits: int = 1) -> None:
         """Record that `commits` commits have arrived. `log` says what the newest message in the log of `key` now
@@ -166,7 +172,7 @@ class FleetState:
             self._deleted -= 1
         self._logs[key] = log
         self._deleted += log.deleted
-        if (log.debt or log.problem) and not log.deleted:
+        if log.owes:
             self._owing.add(key)
         else:
             self._owing.discard(key)

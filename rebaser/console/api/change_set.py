@@ -17,7 +17,7 @@ async def read(console: Console, given: Given) -> Answer:
     """Return what the change set does, and where it stands."""
     key = given.key
     seen = await console.hub.seen()
-    one = index_of(seen).named.get((key.workspace, key.change_set))
+    one = index_of(seen).find(key.workspace, key.change_set)
     if one is not None:
         return {"at": seen.view.at, "actions": console.options.actions, **row_object(one), "trouble": seen.problem}
     raise UnprocessableError(f"there is no change set {key.workspace}/{key.change_set}", code="no_such_change_set")

@@ -1,5 +1,6 @@
 """`/change-sets`: a page of the table of all change sets, filtered and sorted."""
 
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
@@ -69,13 +70,18 @@ SORTS: dict[str, Callable[[ListedChangeSet], Any]] = {
 
 
 class ListIndex:
-    """All change sets of one look: by name, in order, and counted by filter. Pages of all viewers share it."""
+    """All change sets of one look: sorted by name, and counted by filter. Pages of all viewers share it."""
 
     def __init__(self, seen: Seen) -> None:
         self.seen = seen
         self.rows = sorted(listed(seen), key=SORTS["name"])
-        self.named = {(one.workspace, one.change_set): one for one in self.rows}
         self.counts = counts_of(self.rows)
+
+    def find(self, workspace: str, change_set: str) -> ListedChangeSet | None:
+        """Return the change set of this name, if there is one."""
+        name = workspace, change_set
+        at = bisect_left(self.rows, name, key=SORTS["name"])
+        return self.rows[at] if at < len(self.rows) and SORTS["name"](self.rows[at]) == name else None
 
 
 _newest: list[ListIndex] = []  # the index of the newest look, if a page has needed it
