@@ -58,6 +58,7 @@ def _describe_update(slow: SlowUpdate) -> dict[str, object]:
         "stage": slow.stage,
         "plan": slow.plan,
         "wave": slow.wave,
+        "spark_tag": slow.spark_tag,
     }
 
 

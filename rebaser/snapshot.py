@@ -100,13 +100,14 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class SlowUpdate:
-    """An update that has run for a long time: the message that reports it, and its stage (see
-    `rebaser.runtime.progress.Progress`)."""
+    """An update that has run for a long time: the message that reports it, its stage (see
+    `rebaser.runtime.progress.Progress`), and the tag of its Spark job, which is empty while it has none."""
 
     report: DvuProgress
     stage: str = "plan"
     plan: str = ""
     wave: int = 0
+    spark_tag: str = ""
 
 
 @dataclass(frozen=True, slots=True)

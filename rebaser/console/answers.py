@@ -43,6 +43,7 @@ class UpdateJson(AnswerJson):
     stage: Literal["plan", "spark", "absorb", "commit"] | None
     plan: Literal["", "packets", "full graph"] | None
     wave: Count
+    spark_tag: str | None
 
 
 class FromJson(AnswerJson):

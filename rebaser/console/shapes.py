@@ -32,6 +32,7 @@ MAX_REQUESTS = 100  # of a commit
 MAX_INPUTS = 100  # of a definition
 STAGES = ("plan", "spark", "absorb", "commit")  # of an update, in their order; a server may say no others
 PLANS = ("", "packets", "full graph")
+TAG = re.compile(r"rebaser-\d{1,19}")  # of a Spark job; a server may say nothing else
 
 
 def time_text(time: datetime) -> str:
@@ -77,7 +78,16 @@ def update_object(update: UpdateInfo) -> dict[str, Any]:
     plan = update.plan if update.plan in PLANS else None
     done, total, wave = (one if type(one) is int else None for one in (update.done, update.total, update.wave))
     seconds = update.seconds if type(update.seconds) in (int, float) else 0.0
-    return {"done": done or 0, "total": total, "seconds": seconds, "stage": stage, "plan": plan, "wave": wave}
+    tag = update.spark_tag if type(update.spark_tag) is str and TAG.fullmatch(update.spark_tag) else None
+    return {
+        "done": done or 0,
+        "total": total,
+        "seconds": seconds,
+        "stage": stage,
+        "plan": plan,
+        "wave": wave,
+        "sparkTag": tag,
+    }
 
 
 def activity_object(row: ActiveChangeSet) -> dict[str, Any]:

@@ -90,6 +90,7 @@ class ProgressReporter:
                 update.stage,
                 update.plan,
                 update.wave,
+                context.engine.tags.get(str(key), ""),
             )
             for key, update in self._running()
             if (seconds := now - update.started) >= context.settings.progress_every

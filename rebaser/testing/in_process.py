@@ -15,6 +15,7 @@ class InProcessEngine:
     state = "ready"
     load = ((0, 0), (0, 0))  # no job waits, and none runs
     functions: dict[str, str] = {}  # noqa: RUF012 - nothing is added
+    tags: dict[str, str] = {}  # noqa: RUF012 - nothing is added
 
     def __init__(self) -> None:
         self.ready = anyio.Event()

@@ -29,8 +29,9 @@ class UpdateInfo:
 
     `stage` is `plan`, `spark` (Spark computes values), `absorb` (the server reads the results) or `commit`. `plan` is
     the kind of the plan: `packets`, which are computed in waves, or `full graph`, if most values of a large change set
-    have to be computed. It is empty until it is known. `wave` is the number of the wave, from 1. From a server of an
-    older release, these three are None.
+    have to be computed. It is empty until it is known. `wave` is the number of the wave, from 1. `spark_tag` is
+    the tag of its Spark job, as in the web pages of Spark; empty while it has none. From a server of an older release,
+    these four are None.
     """
 
     workspace: str
@@ -41,6 +42,7 @@ class UpdateInfo:
     stage: str | None = None
     plan: str | None = None
     wave: int | None = None
+    spark_tag: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

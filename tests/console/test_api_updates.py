@@ -46,7 +46,8 @@ async def test_what_runs_comes_with_its_progress_and_what_fails_with_its_reason(
         answer = await seen(console, f"/dvu?q={ws}", {"running": 1, "due": 1})
         running, due = answer["rows"]
         assert (running["changeSetId"], running["server"]) == ("hang", "local")
-        assert running["update"].keys() == {"done", "total", "seconds", "stage", "plan", "wave"}
+        assert running["update"].keys() == {"done", "total", "seconds", "stage", "plan", "wave", "sparkTag"}
+        assert running["update"]["sparkTag"] is None, "functions run in this process, without Spark"
         assert (running["update"]["stage"], running["update"]["plan"]) == ("spark", "packets")
         assert (due["changeSetId"], due["update"], due["debt"]) == ("fail", None, True)
         assert answer["engines"] == [{"server": "local", "dvu": "ready"}]

@@ -249,8 +249,8 @@ def test_a_server_tells_nothing_where_words_are_known() -> None:
     ]  # fmt: skip
     others: tuple[Any, ...] = (SECRET, [SECRET], {SECRET: 1}, None, True, 1.5)
     for other in others:
-        told_of = update_object(UpdateInfo("ws", "cs", 1, 2, 3.0, other, other, other))
-        assert (told_of["stage"], told_of["plan"], told_of["wave"]) == (None, None, None), other
+        told_of = update_object(UpdateInfo("ws", "cs", 1, 2, 3.0, other, other, other, other))
+        assert all(told_of[name] is None for name in ("stage", "plan", "wave", "sparkTag")), other
 
 
 def test_progress_consists_of_numbers() -> None:

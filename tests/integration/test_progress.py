@@ -40,6 +40,7 @@ class Engine:
     state = "ready"
     load = ((0, 0), (0, 0))
     functions: dict[str, str] = {}  # noqa: RUF012 - nothing is added
+    tags = {"ws.cs": "rebaser-1"}  # noqa: RUF012 - nothing is added
 
     def __init__(self) -> None:
         self.go = anyio.Event()
@@ -122,6 +123,7 @@ async def test_it_is_told_to_everybody_who_looks_and_to_nobody_afterwards(
             update = change_set["update"]
         assert (update["done"], update["total"]) == (1, 4)
         assert (update["stage"], update["plan"], update["wave"]) == ("spark", "packets", 1)
+        assert update["sparkTag"] == "rebaser-1"
 
         logged = next(entry for entry in events.named("dvu_progress") if entry["done"])
         assert (logged["workspace"], logged["change_set"], logged["total"]) == ("ws", "cs", 4)

@@ -43,6 +43,7 @@ class Engine:
     state = "ready"
     load = ((0, 0), (0, 0))
     functions: dict[str, str] = {}  # noqa: RUF012 - nothing is added
+    tags: dict[str, str] = {}  # noqa: RUF012 - nothing is added
 
     def __init__(self) -> None:
         self.ends: BaseException | None = None

@@ -145,10 +145,12 @@ async def test_a_packet_of_another_release_fails_its_own_caller_only(engine: Eng
 
 async def test_a_job_that_takes_long_says_how_far_it_is(engine: Engine) -> None:
     told: list[tuple[int, int]] = []
+    tags = set[str]()
     with anyio.CancelScope() as scope:
 
         def arrived(packets: int, values: int) -> None:
             told.append((packets, values))
+            tags.add(engine.tags["how far"])
             if values >= 2:
                 scope.cancel()
 
@@ -159,6 +161,7 @@ async def test_a_job_that_takes_long_says_how_far_it_is(engine: Engine) -> None:
     values = [values for _, values in told]
     assert values == sorted(values)
     assert 2 <= values[-1] < 1000
+    assert [tag.startswith("rebaser-") for tag in tags] == [True]
     await one(engine, 1)
 
 

@@ -135,6 +135,7 @@ def test_machines_get_one_object_with_everything(show: Show) -> None:
                     "stage": None,
                     "plan": None,
                     "wave": None,
+                    "sparkTag": None,
                 },
                 "problem": "",
             },

@@ -28,7 +28,7 @@ TELLER = Settings(server_id="one", progress_every=3)
 
 
 def teller(now: float, *running: tuple[str, Progress]) -> ProgressReporter:
-    context = SimpleNamespace(settings=TELLER, now=lambda: now)
+    context = SimpleNamespace(settings=TELLER, now=lambda: now, engine=SimpleNamespace(tags={"ws.c": "rebaser-7"}))
     return ProgressReporter(cast("Any", context), lambda: [(ChangeSetKey("ws", name), one) for name, one in running])
 
 
@@ -40,6 +40,7 @@ def test_updates_that_take_long_are_told_and_the_longest_come_first() -> None:
         DvuProgress("ws", "c", "one", 7, 3, 10, 6.0),
         DvuProgress("ws", "b", "one", 6, 0, None, 3.0),
     ]
+    assert [one.spark_tag for one in found] == ["rebaser-7", ""]
 
 
 def test_no_more_are_told_than_anybody_could_read() -> None:
@@ -96,7 +97,13 @@ async def test_progress_that_cannot_be_told_is_told_later() -> None:
 
     settings = TELLER.model_copy(update={"progress_every": 0.001})
     connection = SimpleNamespace(publish=publish)
-    context = SimpleNamespace(settings=settings, now=lambda: 100.0, connection=connection, subjects=Subjects(""))
+    context = SimpleNamespace(
+        settings=settings,
+        now=lambda: 100.0,
+        connection=connection,
+        subjects=Subjects(""),
+        engine=SimpleNamespace(tags={}),
+    )
     running = [(ChangeSetKey("ws", name), Progress(1, 0.0)) for name in ("a", "b")]
     reporter = ProgressReporter(cast("Any", context), lambda: running)
     with anyio.fail_after(30):

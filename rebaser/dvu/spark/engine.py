@@ -60,6 +60,7 @@ class Engine:
         self._running: dict[str, tuple[ActiveSession, Job]] = {}  # the running jobs and their sessions, by tag
         self._tasks: TaskGroup
         self.functions: dict[str, str] = {}  # what long jobs have run for seconds, by the labels of their calls
+        self.tags: dict[str, str] = {}  # of the long jobs in the web pages of Spark, by the labels of their calls
 
     @property
     def ready(self) -> anyio.Event:
@@ -230,14 +231,14 @@ class Engine:
         while True:
             await anyio.sleep(_POLL_EVERY)
             started_before = anyio.current_time() - _POLL_EVERY
+            long = [(active.session, job) for active, job in self._running.values() if job.started_at <= started_before]
+            self.tags = {call.label: job.tag for _, job in long for call in job.calls}
             functions: dict[str, str] = {}
-            for active, job in list(self._running.values()):
-                if job.started_at <= started_before:
-                    session = active.session
-                    visited = await to_thread.run_sync(session.visited_nodes, job.tag, abandon_on_cancel=True)
-                    job.report_progress(visited)
-                    function = await to_thread.run_sync(session.running_function, job.tag, abandon_on_cancel=True)
-                    functions |= {call.label: function for call in job.calls}
+            for session, job in long:
+                visited = await to_thread.run_sync(session.visited_nodes, job.tag, abandon_on_cancel=True)
+                job.report_progress(visited)
+                function = await to_thread.run_sync(session.running_function, job.tag, abandon_on_cancel=True)
+                functions |= {call.label: function for call in job.calls}
             self.functions = functions
 
     async def _run(self, active: ActiveSession, job: Job) -> None:

@@ -200,8 +200,8 @@ def server_object(server: "ServerInfo") -> dict[str, Any]:
 
 
 def _update_object(update: "UpdateInfo | None") -> dict[str, Any] | None:
-    apart = ("workspace", "change_set")
-    return {name: value for name, value in asdict(update).items() if name not in apart} if update else None
+    apart = ("workspace", "changeSet")
+    return {name: value for name, value in _camel_case(asdict(update)).items() if name not in apart} if update else None
 
 
 def _camel_case(fields: dict[str, Any]) -> dict[str, Any]:

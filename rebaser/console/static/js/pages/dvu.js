@@ -9,12 +9,12 @@ const FILTERS = [["all", "All"], ["running", "Running"], ["due", "Due"]];
 
 const STAGES = { plan: "planning", spark: "computing on Spark", absorb: "reading results", commit: "storing results" };
 
-// The stage of an update that runs, and its plan: the whole graph at once, or packets in waves.
-export function stageText({ stage, plan, wave }) {
+// The stage of an update that runs, its plan: the whole graph at once, or packets in waves; and its Spark job.
+export function stageText({ stage, plan, wave, sparkTag }) {
   // A server of an older release.
   if (!STAGES[stage]) return "";
   const how = plan === "packets" ? `wave ${count(wave)} of packets` : plan;
-  return [STAGES[stage], how].filter(Boolean).join(", ");
+  return [STAGES[stage], how, sparkTag && `job ${sparkTag}`].filter(Boolean).join(", ");
 }
 
 // What is known of an update that waits.
