@@ -18,7 +18,7 @@ from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log.branch_changes import Changes, GapError, read_changes
 from rebaser_client.log.changes import Definition, MovedValue, moved_values
-from rebaser_client.log.commits import CommitReader
+from rebaser_client.log.commits import CommitReader, replaces_values
 from rebaser_client.log.heads import Head, read_heads
 from rebaser_client.log.positions import ATTEMPTS, At, read_newest
 from rebaser_core.branches.branch import Changed
@@ -294,7 +294,8 @@ class BranchReader:
     ) -> tuple[int, dict[str, Definition | None]]:
         """Return the log sequence of the newest commit of `target` at or before `at`, and definitions by id. These are
         the definitions in `target` of all `ids` that were edited there after `base`. If the commits that would show
-        these edits can no longer be read, the definitions of all `ids` are returned.
+        these edits can no longer be read, or if `target` was deleted meanwhile, the definitions of all `ids` are
+        returned.
         """
         theirs: dict[str, Definition | None] = {}
         newest, oldest = 0, base + 1
@@ -303,6 +304,8 @@ class BranchReader:
                 newest = newest or commit.sequence
                 if commit.sequence <= base:
                     return newest, theirs
+                if replaces_values(commit):
+                    break
                 oldest = commit.previous
                 if commit.has_edits:
                     for update in reversed((await self._commits.with_delta(commit)).delta):

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from anyio import to_thread
 
 from rebaser_client.cooperative import cooperate
-from rebaser_client.log.commits import CommitReader
+from rebaser_client.log.commits import CommitReader, replaces_values
+from rebaser_client.log.origins import source_of
 from rebaser_client.log.positions import At, at_text
 from rebaser_client.notebook import definition_text, html_table, value_text
 from rebaser_core.branches.merge import same_definition
@@ -178,12 +179,15 @@ class LogHistory:
     ) -> AsyncGenerator[LogEntry, None]:
         """Yield the commits of `key`, newest first, from the position `at` (None: the newest commit) to the oldest.
 
-        If `id_` is given, only commits that define or remove this value are yielded, and their deltas are loaded.
+        If `id_` is given, only commits that define or remove this value are yielded, with their deltas. They end where
+        the change set was created: older commits are those of an earlier change set of this name.
         """
         async with aclosing(self._commits.back(key, at)) as commits:
             async for commit in commits:
                 if id_ is None:
                     yield LogEntry.of(commit)
+                elif commit.kind is Kind.CREATE:
+                    break
                 elif commit.has_edits:
                     loaded = await self._commits.with_delta(commit)
                     if any(update.id == id_ for update in loaded.delta):
@@ -241,7 +245,8 @@ class LogHistory:
         found: Diff | None = None
         if after and self._kept is not None and self._kept[0] == (key, other, derived):
             found = self._kept[1]  # another call may replace it during the reads
-            ends = [await self._commits.newest_message(*end) for end in ((key, at), (other, other_at))]
+            places = [await source_of(self._commits, *end) for end in ((key, at), (other, other_at))]
+            ends = [await self._commits.newest_message(*place) for place in places]
             if [0 if end is None else end.sequence for end in ends] != [found.first, found.last]:
                 found = None
         if found is None:
@@ -274,7 +279,7 @@ class LogHistory:
     async def _between(self, key: ChangeSetKey, at: At | None, other_at: At | None) -> Diff | None:
         """Return the net effect of the commits between two positions.
 
-        Return None if a commit was purged, or does not record the definitions that it replaced.
+        Return None if a commit was purged, does not record the definitions that it replaced, or may replace all values.
         """
         ends = [await self._commits.newest_message(key, each) for each in (at, other_at)]
         first, last = [0 if end is None else end.sequence for end in ends]
@@ -285,7 +290,7 @@ class LogHistory:
             async for commit in commits:
                 if commit.sequence <= low:
                     break
-                if commit.origin is not None:  # the earlier position is in the log of the parent
+                if replaces_values(commit):  # the earlier position may also be in the log of the parent
                     return None
                 if commit.has_edits:
                     loaded = await self._commits.with_before(await self._commits.with_delta(commit))

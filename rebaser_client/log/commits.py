@@ -377,6 +377,13 @@ def _is_after(message: StoredMessage, at: At) -> bool:
     return message.sequence > at if isinstance(at, int) else datetime.fromisoformat(message.time) > at
 
 
+def replaces_values(commit: Commit) -> bool:
+    """Return whether `commit` may replace all values of the change set, which its delta does not show, because it
+    creates, deletes or reopens the change set. Reopening replaces them only if it restores a deleted change set."""
+    status = None if commit.marking is None else commit.marking.status
+    return commit.kind is Kind.CREATE or status in (BranchStatus.DELETED, BranchStatus.OPEN)
+
+
 def damaged(sequence: int, error: UnprocessableError) -> TransientError:
     """Return the error to raise for the commit `sequence`, which cannot be decoded because of `error`."""
     return TransientError(f"commit {sequence} is damaged: {error.message}", code=DAMAGED)

@@ -1,6 +1,6 @@
-"""Finds the commits that defined or removed one value, in steps that have bounds.
+"""Finds the commits that defined or removed one value, in bounded steps.
 
-Invariant: each step goes on by at least one commit, so that repeated steps reach the oldest commit.
+Invariant: each step reads at least one commit, so that repeated steps reach the oldest commit.
 """
 
 import time
@@ -11,7 +11,7 @@ from rebaser_client.cooperative import cooperate
 from rebaser_client.log.changes import LogEntry
 from rebaser_client.log.commits import CommitReader
 from rebaser_client.log.positions import At
-from rebaser_core.commit import Commit
+from rebaser_core.commit import Commit, Kind
 from rebaser_core.ids import ChangeSetKey
 
 MAX_COMMITS = 2000
@@ -23,8 +23,8 @@ MAX_SECONDS = 2.0
 class ValueHistory:
     """Commits that defined or removed a value, newest first, with their deltas.
 
-    `next` is the position from which to search on, or None if the oldest commit was reached. `commits` and `bytes` are
-    the number of commits that were read, and their size.
+    `next` is the position from which to search on, or None if there are no older commits of the change set. `commits`
+    and `bytes` are the number of commits that were read, and their size.
     """
 
     entries: tuple[LogEntry, ...]
@@ -37,7 +37,7 @@ async def find_definitions(
     reader: CommitReader, key: ChangeSetKey, id_: str, *, at: At | None = None, limit: int = 20
 ) -> ValueHistory:
     """Return up to `limit` commits of `key` that define or remove `id_`, from the position `at` (None: the newest
-    commit) back.
+    commit) back to the creation of the change set. Older commits are those of an earlier change set of this name.
 
     The search ends early after `MAX_COMMITS` commits, `MAX_BYTES` bytes or `MAX_SECONDS` seconds. Raise the errors of
     `CommitReader.back`.
@@ -51,6 +51,8 @@ async def find_definitions(
             if commits and full:
                 return ValueHistory(tuple(found), commit.sequence, commits, size - _size(commit))
             commits += 1
+            if commit.kind is Kind.CREATE:
+                break
             if commit.has_edits:
                 loaded = await reader.with_delta(commit)
                 if any(update.id == id_ for update in loaded.delta):

@@ -1,6 +1,6 @@
 """The operations of the client that read a long list in pages."""
 
-from rebaser_client.log.changes import Definition
+from rebaser_client.log.changes import Definition, check_limit
 from rebaser_client.log.entries import Entry, read_queue
 from rebaser_client.log.positions import At
 from rebaser_client.log.scan import ValueHistory, find_definitions
@@ -26,13 +26,15 @@ class PageOperations(ReadOperations):
     async def value_history(
         self, workspace: str, change_set: str, id_: str, *, at: At | None = None, limit: int = 20
     ) -> ValueHistory:
-        """Find up to `limit` commits that defined or removed the value `id_`, newest first, from the position `at` on.
+        """Find up to `limit` commits that defined or removed the value `id_`, newest first, from the position `at` back
+        to the creation of the change set. None as `at` means the newest commit.
 
-        One call reads at most 2,000 commits, 64 MiB, or for 2 seconds, but at least one commit. To search on, pass
-        `next` of its result as `at`; None means that there are no older commits. None as `at` means the newest commit.
+        A call ends after 2,000 commits, 64 MiB or 2 seconds, whichever comes first, but reads at least one commit. To
+        search on, pass `next` of its result as `at`; None means that there are no older commits.
 
         Raise `PositionPurged`, and `UnprocessableError` with code `no_such_position`, like `state`.
         """
+        check_limit(limit)
         with translate_missing_stream():
             return await find_definitions(self._reader, ChangeSetKey.of(workspace, change_set), id_, at=at, limit=limit)
 
@@ -43,6 +45,7 @@ class PageOperations(ReadOperations):
         `sequence` of the last request as `after`. Each request is read by a call of its own, so a page takes no more
         memory than its requests.
         """
+        check_limit(limit)
         with translate_missing_stream():
             return await read_queue(
                 self._js, self._subjects, ChangeSetKey.of(workspace, change_set), after=after, limit=limit

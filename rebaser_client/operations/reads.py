@@ -22,7 +22,7 @@ from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log.blame import Blame, BlameReader
 from rebaser_client.log.branches import BranchReader
-from rebaser_client.log.changes import Diff, HistoryStatus, LogEntry, LogHistory, ShownCommit
+from rebaser_client.log.changes import Diff, HistoryStatus, LogEntry, LogHistory, ShownCommit, check_limit
 from rebaser_client.log.commits import CommitReader
 from rebaser_client.log.coverage import CoverageWaiter
 from rebaser_client.log.entries import Entry, EntryKind, EntryReplay, EntryStart, read_entries
@@ -142,6 +142,7 @@ class ReadOperations:
         meaning as in `values`, and `at` as in `state`. Without `at`, each page is read as of the commit that is the
         newest at that moment. To read all pages as of one commit, pass a log sequence as `at`, or call `state` once.
         """
+        check_limit(limit)
         return select_items(await self.state(workspace, change_set, at=at), match, after=after, limit=limit)
 
     async def state(
@@ -171,8 +172,8 @@ class ReadOperations:
         """Yield the commits of the change set, newest first, down to the oldest commit in the log.
 
         The first commit is the newest one at or before the position `at`; None means the newest of all. If `id_` is
-        given, only commits that define or remove this value are yielded. Commits are read from NATS as the caller takes
-        them: the newest few one by one, older commits in pages.
+        given, only commits that define or remove this value are yielded, back to the creation of the change set.
+        Commits are read from NATS as the caller takes them: the newest few one by one, older commits in pages.
 
         Raise `PositionPurged`, and `UnprocessableError` with code `no_such_position`, like `state`.
         """

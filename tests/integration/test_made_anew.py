@@ -66,6 +66,72 @@ async def test_a_watcher_is_told_that_a_change_set_begins_anew(
         assert folded == {"b"}
 
 
+async def test_a_difference_across_a_deletion_has_all_values_that_were_deleted_or_came_back(
+    js: JetStream, subjects: Subjects, client: RebaserClient
+) -> None:
+    async def ids(at: int, other_at: int) -> list[tuple[str, bool, bool]]:
+        """Return each id that differs, and whether it exists on each side."""
+        found = await client.diff("shop", "fix", at=at, other_at=other_at)
+        assert (found.first, found.last) == (at, other_at)
+        return [(one.id, one.before is not None, one.after is not None) for one in found.changes]
+
+    async with serving(js, subjects, Engine()):
+        await edit(client, "main", Set("a", 1))
+        await client.create_branch("shop", "fix", None, follow="manual")
+        first = await edit(client, "fix", Set("a", 2), Set("b", 1))
+        deleted = commit_of(await client.delete_change_set("shop", "fix"))
+        back = commit_of(await client.reopen_change_set("shop", "fix"))
+        again = commit_of(await client.delete_change_set("shop", "fix"))
+        await client.create_branch("shop", "fix", None, follow="manual")
+        last = await edit(client, "fix", Set("b", 1), Set("c", 1))
+    both = [("a", True, False), ("b", True, False)]
+    assert await ids(first, deleted) == both
+    assert await ids(deleted, first) == await ids(deleted, back) == [("a", False, True), ("b", False, True)]
+    assert await ids(first, back) == []
+    assert await ids(back, again) == both
+    assert await ids(back, last) == [("a", True, False), ("c", False, True)]
+    assert await ids(again, last) == [("b", False, True), ("c", False, True)]
+
+
+async def test_the_history_of_a_value_ends_where_its_change_set_was_created(
+    js: JetStream, subjects: Subjects, client: RebaserClient
+) -> None:
+    async with serving(js, subjects, Engine()):
+        first, deleted, made, last = await make_anew(client)
+
+    async def history(id_: str, at: int | None = None) -> tuple[list[int], int | None]:
+        found = await client.value_history("shop", "fix", id_, at=at)
+        logged = [entry.sequence async for entry in client.log("shop", "fix", id_, at=at)]
+        assert logged == [entry.sequence for entry in found.entries]
+        return logged, found.next
+
+    assert await history("a") == await history("a", made) == ([], None)
+    assert await history("b") == ([last], None)
+    assert await history("a", deleted) == await history("old", first) == ([first], None)
+    every = [entry.sequence async for entry in client.log("shop", "fix")]
+    assert every[:4] == [last, made, deleted, first]
+
+
+async def test_a_branch_is_compared_with_the_change_set_that_has_the_name_of_its_target_now(
+    js: JetStream, subjects: Subjects, client: RebaserClient
+) -> None:
+    async with serving(js, subjects, Engine()):
+        await edit(client, "main", Set("a", 1))
+        await client.create_branch("shop", "fix", follow="manual")
+        await edit(client, "fix", Set("a", 2), Set("old", 1))
+        await client.create_branch("shop", "deep", "fix", follow="manual")
+        await edit(client, "deep", Set("a", 9), Set("old", 9))
+        await client.delete_change_set("shop", "fix")
+        await client.create_branch("shop", "fix", follow="manual")
+        last = await edit(client, "fix", Set("new", 1))
+        found = await client.changes("shop", "deep")
+    assert found.target_sequence == last
+    assert [(one.id, one.base, one.ours, one.theirs) for one in found.changes] == [
+        ("a", Set("a", 2), Set("a", 9), Set("a", 1)),
+        ("old", Set("old", 1), Set("old", 9), None),
+    ]
+
+
 async def test_spark_reads_each_of_them_at_its_positions(
     js: JetStream, subjects: Subjects, client: RebaserClient, nats_url: str
 ) -> None:

@@ -111,6 +111,9 @@ async def test_the_changes_of_a_branch_are_read_once_for_all_pages(
         client.changes("ws", "fix", limit=0),
         client.conflicts("ws", "fix", limit=0),
         client.branches("ws", limit=0),
+        client.value_history("ws", "fix", "v1", limit=0),
+        client.queue("ws", "fix", limit=0),
+        client.items("ws", "fix", limit=0),
     ):
         with pytest.raises(UnprocessableError, match="limit must be at least 1, not 0"):
             await call
@@ -138,3 +141,8 @@ async def test_a_difference_is_read_once_for_all_pages(
         assert ids_of(await client.diff("ws", "main", at=first, after="gone", limit=5)) == ["y", "z"]
         found = await pages(lambda after: client.diff("ws", "main", "other", after=after, limit=3))
         assert found == [["a", "b", "total"], ["y", "z"]]
+        await client.create_branch("ws", "fix", follow="manual")
+        before = len(reads)
+        found = await pages(lambda after: client.diff("ws", "fix", at=first, after=after, limit=2))
+        assert found == [["a", "gone"], ["y", "z"]]
+        assert len(reads) == before + 1, "at that position, the state is in the log of the parent"
