@@ -17,7 +17,7 @@ from anyio import to_thread
 
 from rebaser_client.cooperative import cooperate
 from rebaser_client.errors import NotAllowed
-from rebaser_client.log.changes import Definition, LogEntry, ShownRequest, by_request
+from rebaser_client.log.changes import Definition, LogEntry, by_request
 from rebaser_client.log.commits import LASTING_CODES, CommitReader
 from rebaser_client.log.positions import At
 from rebaser_core.branches.merge import same_definition
@@ -76,10 +76,14 @@ class Blame:
     lost: str = ""
 
 
-_Edits: TypeAlias = tuple[ChangeSetKey, LogEntry, tuple[ShownRequest, ...]]
-"""A commit, the change set whose log contains it, and its requests with their changes.
+_Edits: TypeAlias = tuple[ChangeSetKey, LogEntry, Mapping[str, tuple[Decision, Authorship]] | None]
+"""A commit, the change set whose log contains it, and for each value the last of its requests that edited the value.
 
-There are no requests if it is clear without them which request made all edits of the commit."""
+The third item is None if it is clear without reading the edits which request made all of them."""
+
+_Found: TypeAlias = dict[int, _Edits | UnprocessableError]
+"""What was read so far, by log sequence, because one commit may have defined many values: a commit, or the error that
+says that it was purged."""
 
 
 class BlameReader:
@@ -109,7 +113,7 @@ class BlameReader:
 
     async def find(self, key: ChangeSetKey, state: "ChangeSetState", ids: Iterable[str]) -> dict[str, Blame]:
         """Return who last defined each of `ids` that exists in `state`, a state of `key`, by id."""
-        edits: dict[int, _Edits] = {}  # by log sequence, because one commit may have defined many values
+        edits: _Found = {}
         found: dict[str, Blame] = {}
         for id_ in ids:
             await cooperate()
@@ -128,7 +132,7 @@ class BlameReader:
         return {id_: one if _source(one) is None else replace(one, lost=reason) for id_, one in found.items()}
 
     async def _follow(
-        self, key: ChangeSetKey, sequence: int, blames: Mapping[str, Blame], edits: dict[int, _Edits]
+        self, key: ChangeSetKey, sequence: int, blames: Mapping[str, Blame], edits: _Found
     ) -> dict[str, Blame]:
         """Continue with `blames`, whose commits copied definitions from `key` at log sequence `sequence`."""
         try:
@@ -142,7 +146,7 @@ class BlameReader:
         return {id_: replace(one, lost=reason) for id_, one in blames.items()}
 
     async def _earlier(
-        self, key: ChangeSetKey, sequence: int, blames: Mapping[str, Blame], edits: dict[int, _Edits]
+        self, key: ChangeSetKey, sequence: int, blames: Mapping[str, Blame], edits: _Found
     ) -> dict[str, Blame]:
         if await self._commits.key_of(key, sequence) != key:
             raise UnprocessableError(f"commit {sequence} is not in the log of {key.workspace}/{key.change_set}")
@@ -153,9 +157,7 @@ class BlameReader:
             found[id_] = _joined(one, key, sequence, await self._last_edit(key, state, id_, edits))
         return found
 
-    async def _last_edit(
-        self, key: ChangeSetKey, state: "ChangeSetState", id_: str, edits: dict[int, _Edits]
-    ) -> Blame | None:
+    async def _last_edit(self, key: ChangeSetKey, state: "ChangeSetState", id_: str, edits: _Found) -> Blame | None:
         """Return the commit that gave the value `id_` its definition in `state`, a state of `key`. Return None if the
         value does not exist. The commit may have copied the definition."""
         definition = state.cells.edit_of(id_) if id_ in state.cells else None
@@ -166,17 +168,17 @@ class BlameReader:
         if not sequence:
             return replace(found, lost=UNRECORDED)
         inherited = state.branch is not None and sequence < state.branch.birth
-        try:
-            if sequence not in edits:
-                edits[sequence] = await self._edits(key, sequence, inherited=inherited)
-        except UnprocessableError as error:  # the commit was purged
-            return replace(found, change_set="" if inherited else key.change_set, lost=error.message)
-        of, entry, requests = edits[sequence]
-        found = replace(found, entry=entry, change_set=of.change_set)
-        if not requests:
-            return replace(found, request=_only(entry.commit, entry))
-        mine = [one for one in requests if any(change.id == id_ for change in one.changes)]
-        return replace(found, request=(mine[-1].decision, mine[-1].author) if mine else None)
+        if (read := edits.get(sequence)) is None:
+            try:
+                read = await self._edits(key, sequence, inherited=inherited)
+            except UnprocessableError as error:  # the commit was purged
+                read = error
+            edits[sequence] = read
+        if isinstance(read, UnprocessableError):
+            return replace(found, change_set="" if inherited else key.change_set, lost=read.message)
+        of, entry, made = read
+        request = _only(entry.commit, entry) if made is None else made.get(id_)
+        return replace(found, entry=entry, change_set=of.change_set, request=request)
 
     async def _edits(self, key: ChangeSetKey, sequence: int, *, inherited: bool) -> _Edits:
         """Return the commit `sequence`, which defined a value of `key`. If `inherited` is true, it may be in the log of
@@ -190,9 +192,9 @@ class BlameReader:
             raise await self._commits.purged(of, sequence)
         entry = LogEntry.of(commit)
         if commit.source is not None or _only(commit, entry) is not None:
-            return of, entry, ()
-        loaded = await self._commits.with_before(await self._commits.with_delta(commit))
-        return of, entry, tuple(by_request(LogEntry.of(loaded)))
+            return of, entry, None
+        requests = by_request(LogEntry.of(await self._commits.with_delta(commit)))
+        return of, entry, {change.id: (one.decision, one.author) for one in requests for change in one.changes}
 
 
 def _source(blame: Blame) -> Source | None:

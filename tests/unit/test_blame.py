@@ -195,6 +195,29 @@ async def test_an_edit_whose_commit_was_purged_keeps_its_position_and_the_commit
     assert told(found["y"]) == ("ann", "a@2", [("b@3", "ben")])
 
 
+async def test_a_commit_that_was_purged_is_looked_for_once_however_many_values_it_defined(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logs = Logs()
+    ids = [f"x{number}" for number in range(20)]
+    logs.commit("a", *(Set(id_, 1) for id_ in ids), by="ann")
+    logs.commit("a", Set("y", 1), by="ann")
+    asked: list[int | None] = []
+    commit_at = logs.commit_at
+
+    async def counted(of: ChangeSetKey, at: int | None) -> Commit | None:
+        asked.append(at)
+        if at == 1:
+            raise PositionPurged(of, 1, None)
+        return await commit_at(of, at)
+
+    monkeypatch.setattr(logs, "commit_at", counted)
+    found = await logs.reader.blame(key("a"), [*ids, "y"])
+    assert {found[id_].lost for id_ in ids} == {PositionPurged(key("a"), 1, None).message}
+    assert {(found[id_].sequence, found[id_].change_set) for id_ in ids} == {(1, "a")}
+    assert (told(found["y"]), asked) == (("ann", "a@2", []), [1, 2])
+
+
 async def test_the_number_of_copies_that_are_followed_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blame, "MAX_COPIES", 2)
     logs = Logs()
