@@ -15,7 +15,7 @@ SPARK = re.compile(r"local(-cluster)?(\[[^\]]+\])?|yarn|(sc|spark|k8s)://.+")
 
 def without_token(spark: str) -> str:
     """Return the URL of a Spark Connect server without its token."""
-    return re.sub(r"\btoken=[^;/]*", "token=***", spark, flags=re.IGNORECASE)
+    return re.sub(r"\btoken=[^;]*", "token=***", spark, flags=re.IGNORECASE)
 
 
 def check_spark(spark: str) -> str:

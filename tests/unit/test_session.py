@@ -11,7 +11,7 @@ from pyspark.errors import PythonException
 
 from rebaser.dvu.spark.session import Session
 from rebaser.dvu.worker.evaluate import evaluate_batches
-from rebaser_core.errors import DvuError
+from rebaser_core.errors import ConfigError, DvuError
 
 PROGRAM = r"""
 import os, threading, warnings
@@ -86,3 +86,11 @@ def test_the_code_of_a_worker_reaches_the_server_if_it_is_known(code: str) -> No
     assert (error.message, error.code) == ("a Spark worker cannot find it", "dvu" if code == "anything" else code)
     text = "Traceback (most recent call last):\n  File\nrebaser_core.errors.DvuError: [config] no"
     assert session._translate(PythonException(text)).code == "dvu"
+
+
+@pytest.mark.parametrize("token", ["ab/cd", "abcd=="])
+def test_a_url_that_spark_refuses_is_told_without_its_token(token: str) -> None:
+    with pytest.raises(ConfigError, match="the Spark URL is not valid: ") as caught:
+        Session(f"sc://127.0.0.1:1/;token={token};use_ssl=true")
+    assert "cd" not in caught.value.message
+    assert "must be encoded" in caught.value.message

@@ -92,6 +92,15 @@ def test_each_kind_of_spark_is_accepted(spark: str) -> None:
     assert load_settings(spark=spark).spark == spark
 
 
+def test_no_part_of_a_token_for_spark_is_shown() -> None:
+    assert load_settings(spark="sc://a:1/;token=ab/cd==;use_ssl=true").spark_shown() == (
+        "sc://a:1/;token=***;use_ssl=true"
+    )
+    with pytest.raises(ConfigError, match="neither a Spark master") as caught:
+        load_settings(spark="sc:/a:1/;token=ab/cd==")
+    assert "cd" not in caught.value.message
+
+
 @pytest.mark.parametrize("inbox", ["_INBOX", "_INBOX.clients", "_INBOX.clients.server"])
 def test_no_server_has_its_inbox_where_clients_may_have_replies_sent(inbox: str) -> None:
     settings = load_settings(inbox_prefix=inbox, reply_prefix="_INBOX.clients")

@@ -84,7 +84,7 @@ class Session:
         try:
             self._spark: Any = SparkSession(connection=url)
         except PySparkException as error:
-            raise ConfigError(f"the Spark URL is not valid: {reason(error)}") from None
+            raise ConfigError(_invalid_url(url, str(error))) from None
         # By default, PySpark retries for 10 minutes if the server is dead, so the thread would hang for that time.
         self._spark.client.set_retry_policies([DefaultPolicy(max_retries=3, initial_backoff=50, max_backoff=1000)])
         if mailboxes is not None:  # a job that can be resumed makes half a dozen additional calls, in other threads
@@ -263,6 +263,15 @@ def _results(table: pa.Table, count: int, folder: str) -> list[list[Encoded]]:
         parts = results[index]
         parts.append(result.as_py() if result.is_valid else mailbox.get(folder, f"{index}-{len(parts)}"))
     return results
+
+
+def _invalid_url(url: str, text: str) -> str:
+    """Return the message for a URL that PySpark refuses with `text`. PySpark quotes the URL, and thus the token."""
+    token = re.search(r"\btoken=([^;]+)", url, re.IGNORECASE)
+    if token is None:
+        return f"the Spark URL is not valid: {reason(ValueError(text))}"
+    told = reason(ValueError(text.replace(token[1], "***")))
+    return f"the Spark URL is not valid: {told}; special characters of the token must be encoded (/ as %2F, = as %3D)"
 
 
 def _grpc_errors() -> tuple[type[Exception], ...]:
