@@ -1,6 +1,7 @@
 """Typed references to values: type checkers know the type of a value, and the type is checked when the value is read or
 set."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -74,7 +75,7 @@ class Ref(TypedId[T]):
         if not _is_model(model):
             return self._checked(value.value)
         try:
-            return cast("T", model.model_validate(value.value))
+            return cast("T", model.model_validate_json(json.dumps(value.value)))  # not as Python: a model may be strict
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = "".join(f"[{key!r}]" for key in first["loc"])
@@ -132,7 +133,7 @@ class Template(Generic[T]):
             )
         check_id(self.form)
 
-    def ref(self, **names: object) -> Ref[T]:
+    def ref(self, /, **names: object) -> Ref[T]:
         """Return the reference to the value with these names. The text of a name must not be empty or contain `/`.
 
         Raise `UnprocessableError` if a name is missing, unknown or invalid.
@@ -142,7 +143,7 @@ class Template(Generic[T]):
             raise _invalid(f"the template {self.form!r} also needs {', '.join(sorted(missing))}")
         return Ref(self.form.format(**texts), self.type)
 
-    def match(self, **names: object) -> Match:
+    def match(self, /, **names: object) -> Match:
         """Return an input that stands for all values with these names. A name that is not given may be anything.
 
         Its `glob` is also a pattern for `values` and `items`. Raise the errors of `ref`, and `UnprocessableError` if a

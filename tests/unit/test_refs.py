@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any, cast
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from rebaser_client import Derive, Fault, Match, Ref, Set, State, Template, UnprocessableError, Value, ValueNotReady
 from rebaser_client.operations.reads import ReadOperations
@@ -102,6 +102,22 @@ def test_a_model_is_stored_as_json_and_validated_when_it_is_read() -> None:
         ref.of(Value(None, State.OK))
     with pytest.raises(UnprocessableError, match="'cart' must be of the type Cart, not dict"):
         ref.set({"lines": []})  # type: ignore[arg-type]
+
+
+def test_a_strict_model_is_validated_as_the_json_that_is_stored() -> None:
+    class Strict(Line):
+        model_config = ConfigDict(strict=True)
+
+    ref, line = Ref("line", Strict), Strict(of="tea", price=Decimal("9.50"), since=date(2026, 1, 2))
+    assert ref.of(Value(ref.set(line).value, State.OK)) == line
+    with pytest.raises(UnprocessableError, match=r"'line'\['of'\] is invalid: "):
+        ref.of(Value({"of": 1, "price": "9.50"}, State.OK))
+
+
+def test_a_name_of_a_template_may_be_self() -> None:
+    owner = Template("owner/{self}/{other}", str)
+    assert owner.ref(self="me", other="you").id == "owner/me/you"
+    assert owner.match(self="me") == Match("owner/me/*")
 
 
 def test_a_template_makes_references_and_patterns_and_reads_ids() -> None:
