@@ -13,7 +13,7 @@ from rebaser.cli.errors import check_exists
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, NoPager, Position, Prefix, Workspace, checked_position
 from rebaser.cli.output import console
 from rebaser_client.errors import NotAllowed
-from rebaser_core.errors import UnprocessableError
+from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.shell import command
 
 if TYPE_CHECKING:
@@ -64,9 +64,12 @@ def log(
     requests, and a summary. Consecutive commits without requests, such as updates of derived values, share a line.
     With --json, it prints one object per line.
 
-    With --source, the line of an applied branch is followed by the commits of the branch, from the position that was
-    applied to its creation, or to the next older position of the branch that is in the list. Positions in other
-    change sets have the form CS@POSITION. In JSON, these commits are the field "source". --lines does not count them.
+    With an ID, the list ends where the change set was created. Older commits are those of an earlier change set of this
+    name; a position of theirs shows them.
+
+    With --source, the line of an applied branch is followed by the commits of the branch: those since it was created
+    or, if the list has an earlier apply of the branch, those since that apply. Positions in other change sets have the
+    form CS@POSITION. In JSON, these commits are the field "source". --lines does not count them.
     """
     from rebaser.cli.runner import run_async
 
@@ -181,12 +184,22 @@ class _Query:
 
     async def _add_sources(self, client: "RebaserClient", rows: list[_Row], depth: int = 1) -> None:
         """Add to each of `rows` that applied a branch the commits of that branch."""
-        newest_first = [(row, row.applied) for row in rows if row.applied is not None]
-        for place, (row, applied) in enumerate(newest_first):
-            older = (each.sequence for _, each in newest_first[place + 1 :] if each.change_set == applied.change_set)
+        from rebaser_client.log.commits import LASTING_CODES
+
+        older: dict[str, int] = {}  # the position of each branch that was applied before
+        found: list[tuple[_Row, Source, int]] = []
+        for row in reversed(rows):
+            if (applied := row.applied) is not None:
+                found.append((row, applied, older.get(applied.change_set, 0)))
+                older[applied.change_set] = applied.sequence
+        for row, applied, after in reversed(found):
             try:
-                await self._add_source(client, row, applied, next(older, 0))
+                await self._add_source(client, row, applied, after)
             except (NotAllowed, UnprocessableError) as error:
+                row.lost = error.message
+            except TransientError as error:
+                if error.code not in LASTING_CODES:
+                    raise
                 row.lost = error.message
             if depth < MAX_DEPTH:
                 await self._add_sources(client, row.below, depth + 1)
