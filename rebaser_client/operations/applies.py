@@ -18,6 +18,7 @@ from rebaser_core.commit import Marking
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesResponse, read_branch, read_edited
+from rebaser_core.shell import command
 from rebaser_core.values import Fault
 
 APPLY_ATTEMPTS = 5
@@ -180,8 +181,8 @@ class ApplyOperations(RebaseOperations):
                     await self._derived(key, *found.stale)
             except TimeoutError:
                 raise TimeoutError(
-                    f"derived values of {key} were not up to date within {timeout:g} s; `rebaser status "
-                    f"{key.workspace}` shows whether a server is computing them"
+                    f"derived values of {key} were not up to date within {timeout:g} s; "
+                    f"`{command('status', key.workspace)}` shows whether a server is computing them"
                 ) from None
         return await self._new_errors(key, found.target, found.sequence)
 

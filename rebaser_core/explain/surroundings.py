@@ -44,8 +44,8 @@ def refused_letters(facts: ChangeSetFacts) -> Iterator[WaitReason]:
         yield WaitReason(
             "dead_letters_refused",
             f"{letter}: the request stays in its queue, and its sender gets no answer",
-            "see with `rebaser status` whether the stream of dead letters has room; if somebody changed it by hand, "
-            "compare it with `rebaser init`",
+            "`rebaser status` shows whether the stream of dead letters has room; if somebody changed it by hand, "
+            "`rebaser init --check` shows what differs",
         )
 
 
@@ -273,6 +273,6 @@ def _clocks(facts: ChangeSetFacts) -> Iterator[WaitReason]:
             yield WaitReason(
                 "clock_wrong",
                 f"the clock of {name} is {age(abs(skew))} {'ahead of' if skew > 0 else 'behind'} that of {right}",
-                f"synchronize the clock of {name} (NTP): times and retries depend on it, the order of requests not",
+                f"synchronize the clock of {name} (NTP): times and retries depend on it, but not the order of requests",
                 waits=False,
             )

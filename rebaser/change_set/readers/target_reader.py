@@ -30,6 +30,7 @@ from rebaser_core.decisions.replay import TargetCommits, Theirs, check_moves, re
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import read_branch
+from rebaser_core.shell import command
 from rebaser_core.state.comparison import definitions_that_differ
 
 UPDATE_BYTES = 100  # estimated bytes of an update, for comparing the size of commits with the size of a state
@@ -84,7 +85,9 @@ class _Target:
         message, newest = found
         source, summary = Source(target.change_set, newest.sequence), read_branch(message.headers)
         if summary is not None and summary.status is BranchStatus.DELETED:
-            raise UnprocessableError(f"the target {target.change_set} is deleted: restore it first", code="deleted")
+            reopen = command("reopen", target.workspace, target.change_set)
+            text = f"the target {target.change_set} is deleted: restore it first (`{reopen}`)"
+            raise UnprocessableError(text, code="deleted")
         if summary is not None and rebase.onto is None:
             check_moves(branch, birth_of(message, newest), source)
         if rebase.onto is not None:
