@@ -279,9 +279,14 @@ class LogHistory:
     async def _between(self, key: ChangeSetKey, at: At | None, other_at: At | None) -> Diff | None:
         """Return the net effect of the commits between two positions.
 
-        Return None if a commit was purged, does not record the definitions that it replaced, or may replace all values.
+        Return None if the positions are in the logs of different change sets, or if a commit was purged, does not
+        record the definitions that it replaced, or may replace all values.
         """
-        ends = [await self._commits.newest_message(key, each) for each in (at, other_at)]
+        place, other = await source_of(self._commits, key, at), await source_of(self._commits, key, other_at)
+        if place[0] != other[0]:
+            return None
+        key = place[0]
+        ends = [await self._commits.newest_message(*each) for each in (place, other)]
         first, last = [0 if end is None else end.sequence for end in ends]
         low, high = min(first, last), max(first, last)
         before: dict[str, Definition | None] = {}
@@ -290,7 +295,7 @@ class LogHistory:
             async for commit in commits:
                 if commit.sequence <= low:
                     break
-                if replaces_values(commit):  # the earlier position may also be in the log of the parent
+                if replaces_values(commit):
                     return None
                 if commit.has_edits:
                     loaded = await self._commits.with_before(await self._commits.with_delta(commit))

@@ -1,7 +1,9 @@
 """Finds the log that contains a position of a change set. For a position before the creation of the change set, this is
 the log of its parent.
 
-Invariant: the parent is never read beyond the position from which the change set was created.
+Invariant: the parent is never read beyond the position from which the change set was created. So a change set that was
+created later under the name of the parent is never taken for it. It may even have been created from its child, so the
+search would go round in circles.
 """
 
 from contextlib import suppress
@@ -23,14 +25,16 @@ async def source_of(commits: CommitReader, key: ChangeSetKey, at: At | None) -> 
 
     Raise the errors of `CommitReader.newest_commit`.
     """
+    until: int | None = None
     while at is not None:
         found = await commits.newest_commit(key, at)
         if found is not None and _is_own(found[0]):
             break
-        branch = await _branch(commits, key)
+        branch = await _branch(commits, key, until)
         if branch is None or not branch.origin:
             break
-        key, at = ChangeSetKey(key.workspace, branch.origin), await _before(commits, key, at, branch)
+        at, until = await _before(commits, key, at, branch), branch.origin_sequence
+        key = ChangeSetKey(key.workspace, branch.origin)
     return key, at
 
 
@@ -39,9 +43,10 @@ def _is_own(message: StoredMessage) -> bool:
     return read_branch(message.headers) is not None or read_edited(message.headers, message.sequence) > 0
 
 
-async def _branch(commits: CommitReader, key: ChangeSetKey) -> BranchSummary | None:
-    """Return the summary of the branch from the headers of its newest commit. The payload is not decoded."""
-    message = await commits.newest_message(key)
+async def _branch(commits: CommitReader, key: ChangeSetKey, at: int | None) -> BranchSummary | None:
+    """Return the summary of the branch from the headers of its newest commit at or before the position `at`. The payload
+    is not decoded."""
+    message = await commits.newest_message(key, at)
     while message is not None:
         with suppress(UnprocessableError):
             check_is_commit(message.headers)

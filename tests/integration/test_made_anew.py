@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from anyio import to_thread
 
-from rebaser_client import Commit, RebaserClient, Set, Update
+from rebaser_client import Commit, RebaserClient, Set, State, Update, Value
 from rebaser_client.jetstream import JetStream
 from rebaser_client.spark.logs import Logs
 from rebaser_client.spark.options import SourceOptions
@@ -91,6 +91,40 @@ async def test_a_difference_across_a_deletion_has_all_values_that_were_deleted_o
     assert await ids(back, again) == both
     assert await ids(back, last) == [("a", True, False), ("c", False, True)]
     assert await ids(again, last) == [("b", False, True), ("c", False, True)]
+
+
+async def test_a_difference_between_two_positions_before_the_creation_is_that_of_the_parent(
+    js: JetStream, subjects: Subjects, client: RebaserClient
+) -> None:
+    async with serving(js, subjects, Engine()):
+        first = await edit(client, "main", Set("a", 1), Set("b", 1))
+        second = await edit(client, "main", Set("a", 2))
+        await client.create_branch("shop", "fix", follow="manual")
+        await client.create_branch("shop", "deep", "fix", follow="manual")
+    for name in ("main", "fix", "deep"):
+        found = await client.diff("shop", name, at=first, other_at=second)
+        assert (found.first, found.last) == (first, second)
+        assert [(one.id, one.before, one.after) for one in found.changes] == [("a", Set("a", 1), Set("a", 2))]
+        assert [one.id for one in (await client.diff("shop", name, at=0, other_at=second)).changes] == ["a", "b"]
+
+
+async def test_a_parent_that_was_made_anew_from_its_child_is_not_taken_for_the_parent(
+    js: JetStream, subjects: Subjects, client: RebaserClient
+) -> None:
+    """Each of the two change sets that have the names now was created from the name of the other."""
+    async with serving(js, subjects, Engine()):
+        first = await edit(client, "main", Set("a", 1))
+        await client.create_branch("shop", "fix", follow="manual")
+        await edit(client, "fix", Set("a", 2))
+        await client.delete_change_set("shop", "main")
+        made = await client.create_branch("shop", "main", "fix", follow="manual")
+        await edit(client, "main", Set("a", 3))
+    with anyio.fail_after(30):
+        for name in ("fix", "main"):
+            assert await client.values("shop", name, at=0) == {}
+            assert (await client.value("shop", name, "a", at=first)) == Value(1, State.OK)
+            assert (await client.diff("shop", name, at=0, other_at=first)).last == first
+        assert (await client.value("shop", "fix", "a", at=made.sequence)) == Value(2, State.OK)
 
 
 async def test_the_history_of_a_value_ends_where_its_change_set_was_created(

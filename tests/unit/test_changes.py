@@ -73,6 +73,10 @@ class Log:
 
     newest_message = commit_at
 
+    async def newest_commit(self, key: ChangeSetKey, at: int) -> Any:
+        commit = await self.commit_at(key, at)
+        return None if commit is None else (SimpleNamespace(headers={}, sequence=commit.sequence), commit)
+
     async def purged(self, key: ChangeSetKey, at: int) -> PositionPurged:
         return PositionPurged(key, at, None)
 

@@ -86,8 +86,9 @@ class _Target:
         source, summary = Source(target.change_set, newest.sequence), read_branch(message.headers)
         if summary is not None and summary.status is BranchStatus.DELETED:
             reopen = command("reopen", target.workspace, target.change_set)
-            text = f"the target {target.change_set} is deleted: restore it first (`{reopen}`)"
-            raise UnprocessableError(text, code="deleted")
+            raise UnprocessableError(
+                f"the target {target.change_set} is deleted: restore it first (`{reopen}`)", code="deleted"
+            )
         if summary is not None and rebase.onto is None:
             check_moves(branch, birth_of(message, newest), source)
         if rebase.onto is not None:
