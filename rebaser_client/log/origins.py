@@ -44,8 +44,10 @@ def _is_own(message: StoredMessage) -> bool:
 
 
 async def _branch(commits: CommitReader, key: ChangeSetKey, at: int | None) -> BranchSummary | None:
-    """Return the summary of the branch from the headers of its newest commit at or before the position `at`. The payload
-    is not decoded."""
+    """Return the summary of the branch from the headers of its newest commit at or before the position `at`.
+
+    The payload is not decoded.
+    """
     message = await commits.newest_message(key, at)
     while message is not None:
         with suppress(UnprocessableError):
