@@ -6,7 +6,6 @@ import inspect
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -40,6 +39,7 @@ from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import TopologyOptions, streams
 from tests.support.cluster import Cluster, cluster_in
 from tests.support.draws import VARIABLE, choose_seed, drawing
+from tests.support.ports import free_ports
 
 # Servers and senders also build this at start. Without it, the first decoder on an event loop would build it there.
 REGISTRY.build()
@@ -304,7 +304,7 @@ def nats_url(nats_server: EmbeddedNats) -> str:
 @pytest.fixture
 async def own_nats(anyio_backend: str, tmp_path: Path) -> AsyncIterator[EmbeddedNats]:
     """A nats-server for one test, which may kill and restart it."""
-    async with embedded_nats(tmp_path / "nats") as server:
+    async with embedded_nats(tmp_path / "nats", *free_ports(1)) as server:
         yield server
 
 
@@ -328,9 +328,8 @@ async def cluster(anyio_backend: str, shared_cluster: Cluster) -> AsyncIterator[
 @pytest.fixture
 def unused_port() -> int:
     """A port on loopback on which no process listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    [port] = free_ports(1)
+    return port
 
 
 @pytest.fixture

@@ -34,10 +34,11 @@ from tests.chaos.network import Link, Network, network
 from tests.support.cluster import Cluster, cluster_in
 from tests.support.commands import ROOT, environment
 from tests.support.fleet import NO_SPARK, ServerProcess, launched
+from tests.support.ports import free_ports
 
 ACK_WAIT = 2.0  # seconds
 STORE = 160 * 1024 * 1024  # storage limit of the single nats-server in bytes
-ENOUGH = 240.0  # seconds; a bound against hanging
+ENOUGH = 400.0  # seconds; a bound against hanging
 TOLD = ("warning", "error", "critical")
 RESTART = 0.2  # seconds until a process that has ended is started again
 SUBJECTS = Subjects("")
@@ -313,8 +314,8 @@ async def installation(
         if clustered:
             nats = Three(await stack.enter_async_context(cluster_in(folder / "cluster")))
         else:
-            given: dict[str, Any] = {"data_dir": folder / "nats", "jetstream": {"max_file_store": STORE}} | nats_options
-            nats = One(await stack.enter_async_context(embedded_nats(**given)))
+            given: dict[str, Any] = {"jetstream": {"max_file_store": STORE}} | nats_options
+            nats = One(await stack.enter_async_context(embedded_nats(folder / "nats", *free_ports(1), **given)))
         net = await stack.enter_async_context(network())
         engine = Spark(folder / "spark")
         stack.push_async_callback(engine.stop)

@@ -125,8 +125,10 @@ async def test_a_missing_package_for_websockets_is_named(unused_port: int, monke
         await works(f"wss://127.0.0.1:{unused_port}")
 
 
-async def test_tls_with_an_authority_of_our_own(files: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with embedded_nats(tmp_path, tls=files.tls(), authorization={"token": SECRET}) as server:
+async def test_tls_with_an_authority_of_our_own(
+    files: Files, tmp_path: Path, unused_port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with embedded_nats(tmp_path, unused_port, tls=files.tls(), authorization={"token": SECRET}) as server:
         await works(tls(server), token=SECRET, tls_ca=files.ca)
         await works(server.url, token=SECRET, tls_ca=files.ca)
         async with Connection.connect(tls(server), token=SECRET, tls_ca=files.ca) as connection:
@@ -157,11 +159,11 @@ anyio.run(main)
 """
 
 
-async def test_a_server_that_goes_away_is_no_noise_in_a_program(files: Files, tmp_path: Path) -> None:
+async def test_a_server_that_goes_away_is_no_noise_in_a_program(files: Files, tmp_path: Path, unused_port: int) -> None:
     """If no logging is configured, Python would write warnings to stderr by itself."""
-    async with embedded_nats(tmp_path, tls=files.tls()) as server:
+    async with embedded_nats(tmp_path, unused_port, tls=files.tls()) as server:
         command = [sys.executable, "-c", PROGRAM, tls(server), str(files.ca)]
-        with anyio.fail_after(60):
+        with anyio.fail_after(240):
             async with await anyio.open_process(command) as program:
                 assert program.stdout is not None
                 assert program.stderr is not None

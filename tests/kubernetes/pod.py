@@ -165,6 +165,13 @@ class Pod:
             await anyio.sleep(probe["periodSeconds"])
         pytest.fail("the startup probe never passed, so Kubernetes would have killed the container")
 
+    async def lives(self) -> None:
+        """Check that the liveness probe passes. It may fail as often as its threshold says, as on a busy machine."""
+        for _ in range(self.container["livenessProbe"]["failureThreshold"]):
+            if await self.passes("liveness"):
+                return
+        pytest.fail("the liveness probe failed so often that Kubernetes would have killed the container")
+
     async def becomes(self, kind: str, *, passing: bool) -> None:
         """Wait until the probe has passed, or failed, as often in a row as its threshold says."""
         probe = self.container[f"{kind}Probe"]

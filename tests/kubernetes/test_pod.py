@@ -15,6 +15,7 @@ from tests.kubernetes.chart import NAME, Rendered, Values, render
 from tests.kubernetes.matrix import MONITORED, PROXY, SCALED, SPARK, TOKEN
 from tests.kubernetes.pod import Pod, image_line, needs_namespaces, running
 from tests.support.fleet import NO_SPARK
+from tests.support.ports import free_ports
 
 pytestmark = [pytest.mark.anyio, needs_namespaces]
 
@@ -31,7 +32,7 @@ async def test_a_pod_serves_and_ends(unused_port: int, tmp_path: Path) -> None:
         async with running(chart, tmp_path) as pod:
             await pod.started()
             await pod.becomes("readiness", passing=True)
-            assert await pod.passes("liveness")
+            await pod.lives()
             event = await pod.process.wait_for("server_ready")
             assert event["server"] == NAME
             async with RebaserClient.connect(nats.url) as client:
@@ -68,18 +69,18 @@ async def check_the_health_check(pod: Pod) -> None:
 
 
 async def test_a_pod_waits_for_nats_and_lives_through_its_loss(unused_port: int, tmp_path: Path) -> None:
-    async with embedded_nats(tmp_path / "nats") as nats:
+    async with embedded_nats(tmp_path / "nats", *free_ports(1)) as nats:
         await nats.kill()
         async with running(await rendered(unused_port, nats.url), tmp_path) as pod:
             await pod.started()
             await pod.becomes("readiness", passing=False)
             await pod.process.wait_for("nats_awaited")
-            assert await pod.passes("liveness")
+            await pod.lives()
             await nats.start()
             await pod.becomes("readiness", passing=True)
             await nats.kill()
             await pod.becomes("readiness", passing=False)
-            assert await pod.passes("liveness")
+            await pod.lives()
             await nats.start()
             await pod.becomes("readiness", passing=True)
 
@@ -113,7 +114,7 @@ async def test_the_pod_of_the_console_runs(unused_port: int, tmp_path: Path, lay
         chart = await to_thread.run_sync(lambda: render(*values))
         async with running(chart, tmp_path, f"{NAME}-console", {"console": {"token": "a-token-of-this-test"}}) as pod:
             await pod.started()
-            assert await pod.passes("liveness")
+            await pod.lives()
             async with await anyio.connect_tcp("127.0.0.1", unused_port) as stream:
                 await stream.send(f"GET / HTTP/1.1\r\nhost: localhost:{unused_port}\r\n\r\n".encode())
                 assert (await stream.receive()).startswith(b"HTTP/1.1 " + status)
@@ -127,4 +128,4 @@ async def test_the_pod_of_spark_connect_runs(tmp_path: Path) -> None:
     async with running(chart, tmp_path, f"{NAME}-spark") as pod:
         await pod.started()
         await pod.becomes("readiness", passing=True)
-        assert await pod.passes("liveness")
+        await pod.lives()

@@ -2,12 +2,11 @@
 
 import json
 import shutil
-import socket
 import time
 import urllib.parse
 import urllib.request
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -23,23 +22,17 @@ from tests.monitoring.test_alerts import RULES
 from tests.monitoring.test_dashboard import QUERIES, filled
 from tests.support.fleet import launched
 from tests.support.http import until
+from tests.support.ports import free_ports
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.timeout(900),
     pytest.mark.skipif(shutil.which("prometheus") is None, reason="no prometheus; .ci/run gets it"),
 ]
 
+ENOUGH = 240.0  # seconds; a bound against hanging
 TIMEOUT = 0.45  # seconds; a scrape that took longer timed out
 COUNTERS = '{__name__=~"rebaser_.*_(total|count|sum|bucket)"}'
-
-
-def free_ports(number: int) -> list[int]:
-    """Return ports on loopback on which no process listens."""
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 class Prometheus:
@@ -60,7 +53,7 @@ class Prometheus:
 
     async def holds(self, query: str) -> None:
         """Return when the query has a result."""
-        with anyio.fail_after(120):
+        with anyio.move_on_after(ENOUGH):
             while True:
                 try:
                     if await self.query(query):
@@ -68,6 +61,7 @@ class Prometheus:
                 except OSError:  # Prometheus is starting
                     pass
                 await anyio.sleep(0.2)
+        pytest.fail(f"this query has no result: {query}")
 
 
 @asynccontextmanager
@@ -100,7 +94,7 @@ def server(url: str, port: int) -> Any:
     )
 
 
-@pytest.mark.parametrize("rounds", [1, pytest.param(8, marks=(pytest.mark.long, pytest.mark.timeout(1200)))])
+@pytest.mark.parametrize("rounds", [1, pytest.param(8, marks=(pytest.mark.long, pytest.mark.timeout(2400)))])
 async def test_a_rolling_restart_leaves_no_gap(rounds: int, tmp_path: Path) -> None:
     """At each time, a server is ready. Counters decrease only when their server restarts. Every query has a result."""
     port, *targets = free_ports(3)
@@ -125,12 +119,13 @@ async def test_a_rolling_restart_leaves_no_gap(rounds: int, tmp_path: Path) -> N
                 one = f'{{instance="127.0.0.1:{target}"}}'
                 await scraper.holds(f"changes(process_start_time_seconds{one}[1h]) == {turn + 1}")
                 await scraper.holds(f"rebaser_ready{one} == 1")
-        await scraper.holds("count(count_over_time(process_start_time_seconds[1m]) > 2) == 2")
+        await scraper.holds("count(count_over_time(process_start_time_seconds[1h]) > 2) == 2")
         await scraper.holds("count(count_over_time(rebaser_ready[1h]) > 5) == 2")
         [most] = await scraper.query('max(count by (instance) (last_over_time({__name__=~"rebaser_.+"}[1h])))')
         assert 300 < float(most["value"][1]) <= 900, "the series of a server stay few, whatever it did"
-        empty = [query for query in QUERIES if not await scraper.query(filled(query))]
-        assert not empty
+        for query in QUERIES:
+            # In an hour, because rates need two scrapes that answered, and a busy machine may not answer for a minute.
+            await scraper.holds(filled(query).replace("[1m]", "[1h]"))
         await check_no_gap(scraper, restarts)
         await check_counters(scraper)
         fired = await scraper.query('count_over_time(ALERTS{alertstate="firing", severity="page"}[1h])')

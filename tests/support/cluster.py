@@ -8,10 +8,8 @@ import http.client
 import itertools
 import json
 import os
-import random
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -25,12 +23,12 @@ import anyio.to_thread
 from rebaser.embedded.nats import DIE_WITH_PARENT, find_binary
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_core.errors import RebaserError
+from tests.support.ports import free_ports
 
 NODES = ("n1", "n2", "n3")
 BOUND = 60.0  # seconds; a bound against hanging. An election after a crash takes 4 to 9 s
 POLL = 0.05  # seconds
 TRIES = 10
-PORTS = range(15_000, 30_000)  # below the ports of outgoing connections, so that a restarted node finds its ports free
 
 
 class PortTakenError(Exception):
@@ -122,7 +120,7 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self.name = f"c{secrets.token_hex(4)}"
-        ports = iter(_free_ports(3 * len(NODES)))
+        ports = iter(free_ports(3 * len(NODES)))
         self.nodes = {name: Node(name, folder / name, (next(ports), next(ports), next(ports))) for name in NODES}
 
     @property
@@ -293,17 +291,6 @@ async def _started(folder: Path) -> Cluster:
         else:
             return cluster
     raise AssertionError
-
-
-def _free_ports(count: int) -> list[int]:
-    """Return ports on which no process listens at present."""
-    found: set[int] = set()
-    while len(found) < count:
-        with socket.socket() as probe, suppress(OSError):
-            port = random.choice(PORTS)
-            probe.bind(("127.0.0.1", port))
-            found.add(port)
-    return list(found)
 
 
 async def _until(ask: Callable[[], Awaitable[Any]], what: str) -> Any:
