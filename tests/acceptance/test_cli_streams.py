@@ -61,5 +61,5 @@ def test_ctrl_c_while_modules_are_loaded_ends_it_quietly(arguments: tuple[str, .
         assert process.stdout is not None
         assert os.read(process.stdout.fileno(), 7) == b"loading"
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=240)
     assert (process.returncode, errors) == (130, b"")

@@ -32,7 +32,7 @@ NAMES = (
 def rebaser(*arguments: str, stdin: bytes = b"", **env: str) -> subprocess.CompletedProcess[str]:
     """Run a command, whose modules are loaded already."""
     with COMMANDS.start(arguments, environment() | env, stdin) as running:
-        running.answers.settimeout(60)
+        running.answers.settimeout(240)
         return running.result()
 
 
@@ -166,7 +166,7 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
     os.close(reader)
     try:
         done = subprocess.run(  # noqa: PLW1510 - the exit code is what is looked at
-            command("functions"), cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, timeout=60
+            command("functions"), cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, timeout=240
         )
     finally:
         os.close(writer)

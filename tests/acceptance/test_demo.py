@@ -4,7 +4,7 @@ import os
 import re
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from tests.support.commands import ROOT, command, environment, rebaser_alone, rebaser_json
 
-pytestmark = [pytest.mark.anyio, pytest.mark.spark]
+pytestmark = [pytest.mark.anyio, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def running_under(folder: Path) -> list[str]:
@@ -54,6 +54,13 @@ def alive(pid: int) -> bool:
         return False
 
 
+async def gone(running: Callable[[], Sequence[object]]) -> None:
+    """Return when no process is `running`. A child that was killed may end a moment after its parent."""
+    with anyio.fail_after(60):
+        while running():  # noqa: ASYNC110 - these are not all children of this process
+            await anyio.sleep(0.05)
+
+
 @asynccontextmanager
 async def dev(data: Path, *more: str) -> AsyncIterator[tuple[anyio.abc.Process, BufferedByteReceiveStream]]:
     async with await anyio.open_process(
@@ -64,7 +71,7 @@ async def dev(data: Path, *more: str) -> AsyncIterator[tuple[anyio.abc.Process, 
 
 
 async def line_of(output: BufferedByteReceiveStream) -> str:
-    with anyio.fail_after(120):
+    with anyio.fail_after(400):
         return (await output.receive_until(b"\n", 1000)).decode()
 
 
@@ -77,7 +84,7 @@ async def test_the_demo_is_right_plain_and_leaves_nothing_running(tmp_path: Path
     for name in ("branch", "diff --derived", "rebase", "conflicts", "apply", "undo"):
         assert f"\n     rebaser {name} " in done.stdout
     assert done.stdout.count("\n") < 60
-    assert running_under(tmp_path) == []
+    await gone(lambda: running_under(tmp_path))
 
 
 @pytest.mark.long
@@ -91,7 +98,7 @@ async def test_what_the_demo_made_can_be_looked_at_afterwards(tmp_path: Path) ->
         [size] = await rebaser_json("get", *found[1].split(), found[2], nats_url=url)
         assert size["state"] == "ok"
         process.send_signal(signal.SIGTERM)
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             assert await process.wait() == 0
 
 
@@ -104,9 +111,9 @@ async def test_dev_says_when_it_is_ready_and_warm_and_ctrl_c_ends_all_of_it(tmp_
         children = descendants(process.pid)
         assert len(children) >= 2  # nats-server and the JVM
         process.send_signal(signal.SIGINT)
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             assert await process.wait() == 130
-        assert [pid for pid in children if alive(pid)] == []
+        await gone(lambda: [pid for pid in children if alive(pid)])
 
 
 async def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
@@ -126,14 +133,14 @@ async def test_without_java_one_line_says_what_to_install(tmp_path: Path) -> Non
     empty.mkdir()
     settings = environment() | {"PATH": str(empty)}
     settings.pop("JAVA_HOME", None)
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         done = await anyio.run_process(
             command("demo", "--data", str(tmp_path / "data")), check=False, cwd=ROOT, env=settings
         )
     assert done.returncode == 1
     assert done.stderr.count(b"\n") == 1
     assert b"install a Java runtime, 17 or newer" in done.stderr
-    assert running_under(tmp_path) == []
+    await gone(lambda: running_under(tmp_path))
 
 
 async def test_a_dev_that_is_killed_takes_its_children_along(tmp_path: Path) -> None:
@@ -142,7 +149,7 @@ async def test_a_dev_that_is_killed_takes_its_children_along(tmp_path: Path) -> 
         await line_of(output)
         ends = [os.pidfd_open(pid) for pid in descendants(process.pid)]
         process.send_signal(signal.SIGKILL)
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             await process.wait()
             for end in ends:
                 await anyio.wait_readable(end)  # readable as soon as the process has ended

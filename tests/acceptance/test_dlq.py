@@ -66,7 +66,7 @@ async def test_what_died_for_want_of_a_blob_is_redriven_and_applied_once(
     await decided(client, key, "r1", 1)
     [letter] = await listed(fleet_url, key, 1)
     assert (letter["requestId"], letter["code"], letter["redrive"]) == ("r1", "blob_missing", 0)
-    assert letter["attempts"] > 1  # type: ignore[operator]
+    assert letter["attempts"] >= 1  # type: ignore[operator]
     assert letter["server"] in ("one", "two")
 
     done = await rebaser("dlq", "redrive", "dlq", "blob", "--id", "r1", nats_url=fleet_url)

@@ -3,7 +3,6 @@
 from asyncio import Future
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 
 import anyio
 import anyio.lowlevel
@@ -48,7 +47,7 @@ class Raw:
 
 
 async def answer(reply: "Future[Msg]") -> EnqueueUpdatesResponse:
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         message = await reply
     return decode(message.headers, message.data, expect=EnqueueUpdatesResponse)
 
@@ -80,7 +79,7 @@ async def let_go(raw: Raw) -> AsyncIterator[None]:
     async with raw.connection.subscribe("$JS.ACK.REBASER_TASKS.>") as acks:
         await raw.js.stream_info(SUBJECTS.tasks_stream)  # The answer shows that the subscription exists.
         yield
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             async for ack in acks:
                 if ack.data == b"+ACK" and await raw.js.last(SUBJECTS.tasks_stream, SUBJECTS.task(KEY)) is None:
                     return
@@ -126,7 +125,7 @@ async def test_again_after_the_duplicate_window(own_nats: EmbeddedNats) -> None:
     async with installation(own_nats, duplicate_window=0.2) as (_, client, raw):
         first = await first_and_second(client)
         swallowed = True
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             while swallowed:  # until the window has ended and a repeated request is stored
                 swallowed, reply = await raw.publish(first.id, 1)
         assert await answer(reply) == first
@@ -137,7 +136,7 @@ async def test_again_through_the_client_within_the_duplicate_window(own_nats: Em
     """A client that repeats an id needs its answer, so the duplicate window must not drop the request."""
     async with installation(own_nats) as (_, client, _raw):
         first = await first_and_second(client)
-        again = await client.enqueue_updates_with_reply(WS, CS, [Set("n", 1)], request_id=first.id, timeout=20)
+        again = await client.enqueue_updates_with_reply(WS, CS, [Set("n", 1)], request_id=first.id, timeout=60)
         assert again == first
         assert (await client.values(WS, CS))["n"].value == 2
         check_history(await commits_of(client, WS, CS))
@@ -149,8 +148,9 @@ async def test_again_to_a_fresh_owner_after_quiescence(own_nats: EmbeddedNats) -
             first = await first_and_second(client)
         owned = server.count("change_set_owned")
         await check_repeat(client, raw, first, msg_id="another")
-        await server.wait_for("change_set_owned", seq=(await client.state(WS, CS)).last)
-        assert server.count("change_set_owned") > owned
+        with anyio.fail_after(120):
+            while server.count("change_set_owned") <= owned:
+                await server.heard()
 
 
 async def test_again_to_another_server(own_nats: EmbeddedNats) -> None:
@@ -190,12 +190,17 @@ async def test_a_caller_who_is_cancelled_right_after_sending_leaves_no_request_b
             await client.enqueue_updates_with_reply(WS, CS, [Set("n", 0)])
         before = (await client.state(WS, CS)).last
         with anyio.CancelScope() as scope:
+
+            async def call() -> None:
+                await client.enqueue_updates_with_reply(WS, CS, [Set("n", 1)], request_id="left")
+                scope.cancel()  # the answer came before the request was seen
+
             async with anyio.create_task_group() as group:
-                group.start_soon(partial(client.enqueue_updates_with_reply, WS, CS, [Set("n", 1)], request_id="left"))
+                group.start_soon(call)
                 while not await raw.js.last(SUBJECTS.requests_stream, SUBJECTS.requests(KEY)):
                     await anyio.lowlevel.checkpoint()
                 scope.cancel()
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             async for commit in client.watch(WS, CS, after=before):
                 if [decision.request_id for decision in commit.requests] == ["left"]:
                     break

@@ -68,12 +68,15 @@ class Run:
             task_status.started(server)
             await server.process.wait()
 
-    async def kill_owner(self, after: int) -> None:
-        """Kill the owner of the change set after `after` more replies, and start it again."""
+    async def kill_owner(self, after: int, *, replaced: bool) -> None:
+        """Kill the owner of the change set after `after` more replies, and start it again: at once, or when it was
+        `replaced` by the other server."""
         await self.until(lambda: len(self.replies) >= after)
         await self.until(lambda: bool(self.commits))
         name = self.commits[-1].owner
         await self.servers[name].kill()
+        if replaced:
+            await self.until(lambda: self.commits[-1].owner != name)
         await self.start(name)
 
     async def until(self, holds: Any) -> None:
@@ -139,7 +142,7 @@ async def chaos(nats: EmbeddedNats, spark_url: str, edits: int, kills: int, roun
                 for editor in range(EDITORS):
                     group.start_soon(run.edit, Edits(seed * 1000 + number * 10 + editor, editor), edits)
                 for kill in range(kills):
-                    await run.kill_owner(before + (kill + 1) * EDITORS * edits // (kills + 1))
+                    await run.kill_owner(before + (kill + 1) * EDITORS * edits // (kills + 1), replaced=kill == 0)
             await check_at_rest(run, f"fresh-{number}")
         updates = [commit for commit in run.commits if commit.kind is Kind.DVU]
         assert {commit.owner for commit in updates} == {"left", "right"}, "nobody took over"

@@ -38,7 +38,7 @@ async def ask(raw: Client, id_: str, body: bytes, content_type: str = "applicati
     js = raw.jetstream()
     await js.publish("rebaser.requests.others.main", body, headers=headers)
     await raw.publish("rebaser.tasks.others.main.process", b"")
-    return await replies.next_msg(timeout=60)
+    return await replies.next_msg(timeout=120)
 
 
 def request(id_: str, *updates: Any) -> bytes:
@@ -87,14 +87,14 @@ async def test_our_own_client_writes_json_if_it_is_told_to(fleet_url: str, raw: 
     requests = await raw.subscribe("rebaser.requests.others.own")
     async with RebaserClient.connect(fleet_url, content_type="application/json") as speaker:
         done = await speaker.enqueue_updates_with_reply("others", "own", [Set("a", 1)])
-    sent = await requests.next_msg(timeout=60)
+    sent = await requests.next_msg(timeout=120)
     assert sent.headers is not None
     assert sent.headers["X-CONTENT-TYPE"] == "application/json"
     assert json.loads(sent.data)["v2"]["id"] == done.id
     [told] = await rebaser_json(
         "enqueue", "others", "own", "--set", "b=2", "--content-type", "json", nats_url=fleet_url
     )
-    sent = await requests.next_msg(timeout=60)
+    sent = await requests.next_msg(timeout=120)
     assert sent.headers is not None
     assert sent.headers["X-CONTENT-TYPE"] == "application/json"
     assert json.loads(sent.data)["v2"]["id"] == told["lastRequestId"]

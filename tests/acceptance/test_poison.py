@@ -14,7 +14,7 @@ from tests.support.history import check_history, commits_of
 pytestmark = pytest.mark.anyio
 
 DEFECTIVE: dict[str, Any] = {
-    "module": "tests.support.poisoned_server", "spark": NO_SPARK, "ack_wait": 1, "quiescent_period": 600,
+    "module": "tests.support.poisoned_server", "spark": NO_SPARK, "ack_wait": 3, "quiescent_period": 600,
 }  # fmt: skip
 
 
@@ -52,9 +52,8 @@ async def test_a_request_that_kills_its_owners_is_dead_and_its_neighbours_are_ap
         other = await send(client, "other", "one", "two")
         await applied(client, "main", ids[-1])
         await applied(client, "other", other[-1])
-        [survivor] = [server for server in four if server.process.returncode is None]
-        assert [server.process.returncode for server in four if server is not survivor] == [9, 9, 9]
-        await survivor.wait_for("request_dead")
+        survivor = await first_to_log("request_dead", four)
+        assert await ends(four, survivor) in ([9, 9, 9], [9, 9])
         [letter] = await letters(client)
         assert (letter.request_id, letter.code, letter.attempts) == (ids[2], "poison", 2)
         assert letter.server == survivor.name
@@ -79,9 +78,7 @@ async def test_a_request_that_hangs_its_owners_is_dead_and_its_neighbours_are_ap
     ):
         ids = await send(client, "main", "one", "HANG", "two")
         await applied(client, "main", ids[-1])
-        last = (await commits_of(client, "poison", "main"))[-1]
-        [survivor] = [server for server in three if server.name == last.owner]
-        await survivor.wait_for("request_dead")
+        survivor = await first_to_log("request_dead", three)
         [letter] = await letters(client)
         assert (letter.request_id, letter.code, letter.server) == (ids[1], "poison", survivor.name)
         await check(client, "main", ids, "one", "two")
@@ -99,11 +96,22 @@ async def test_a_dvu_that_kills_its_owners_is_put_off_and_requests_are_applied(o
     ):
         await client.enqueue_updates("poison", "main", [Set("DEADLY", 1), Derive("total", "sum", {"of": ["DEADLY"]})])
         survivor = await first_to_log("dvu_deferred", three)
-        with anyio.fail_after(60):
-            assert [await server.process.wait() for server in three if server is not survivor] == [9, 9]
-        [server] = (await client.status()).servers
-        assert server.trouble == "the update of poison.main is deferred: 1 of the servers that ran it died or hung"
-        await client.enqueue_updates_with_reply("poison", "main", [Set("one", 1)], timeout=60)
+        assert await ends(three, survivor) in ([9, 9], [9])
+        with anyio.fail_after(120):
+            told = "the update of poison.main is deferred: 1 of the servers that ran it died or hung"
+            while (survivor.name, told) not in [(one.id, one.trouble) for one in (await client.status()).servers]:
+                pass  # it did not answer soon
+        await client.enqueue_updates_with_reply("poison", "main", [Set("one", 1)], timeout=120)
+
+
+async def ends(servers: Sequence[ServerProcess], survivor: ServerProcess) -> list[int]:
+    """Return how the other servers ended. One of them may live: a server that a busy machine stalls loses its change
+    set to the next one, like a server that dies."""
+    others = [server.process for server in servers if server is not survivor]
+    with anyio.fail_after(120):
+        while sum(one.returncode is not None for one in others) < len(others) - 1:  # noqa: ASYNC110 - any of them ends
+            await anyio.sleep(0.05)
+    return [one.returncode for one in others if one.returncode is not None]
 
 
 async def first_to_log(event: str, servers: Sequence[ServerProcess]) -> ServerProcess:

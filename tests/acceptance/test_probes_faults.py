@@ -55,7 +55,7 @@ async def test_a_full_log_is_told_and_the_server_stays_ready(own_nats: EmbeddedN
         info = await js.stream_info("REBASER_COMMITS")
         await js.call(f"STREAM.UPDATE.{info.name}", {**info.config, "max_bytes": info.bytes + 100})
         await client.enqueue_updates("ws", "cs", [Set("a", "x" * 1000)])
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             while True:
                 status, told = await checks(port)
                 assert status == 200
@@ -74,14 +74,14 @@ async def test_without_nats_a_server_is_ready_for_two_ping_intervals_and_no_long
         port = await port_of(one)
         proxy.delay = lambda _: FOREVER
         away: dict[int, list[float]] = {200: [], 503: []}
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             while len(away[503]) < 3:
                 status, told = await checks(port)
                 found = AWAY.match(told["nats"]["text"])
                 away[status].append(float(found[1]) if found else 0.0)
                 assert (await ask(port, "/livez")).status == 200
                 await anyio.sleep(0.02)
-        assert max(away[200]) <= 2 * interval <= min(away[503])
+        assert max(away[200], default=0.0) <= 2 * interval <= min(away[503])
         proxy.delay = lambda _: 0.0
         await proxy.cut()
         await until(port, "/readyz", 200)
@@ -106,7 +106,7 @@ async def test_a_server_that_drains_is_not_ready_although_an_append_is_in_flight
         port = await port_of(server)
         proxy.lose = lose
         group.start_soon(client.enqueue_updates_with_reply, "ws", "cs", [Set("a", 1)])
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             await lost.wait()
         os.kill(server.process.pid, signal.SIGTERM)
         draining = await until(port, "/readyz", 503)
@@ -169,15 +169,14 @@ async def test_dns_that_fails_under_a_running_server_is_told(
         url = f"nats://{NAME}:{proxy.port}"
         settings = load_settings(nats_url=url, ping_interval=0.5, server_id="one", http=f":{unused_port}")
         group.start_soon(partial(serve, settings, ready=ready.set))
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             await ready.wait()
         async with RebaserClient.connect(own_nats.url) as client:
             await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
             fails = True
             await proxy.cut()
-            away = await until(unused_port, "/readyz", 503)
-            assert AWAY.search(away.body)
-            await told(unused_port, "name resolution")
+            await until(unused_port, "/readyz", 503, "no connection for ")
+            await until(unused_port, "/readyz", 503, "name resolution")
             assert (await ask(unused_port, "/livez")).status == 200
             await client.enqueue_updates("ws", "cs", [Set("a", 2)])
             [first, *_] = (await client.explain("ws", "cs")).reasons
@@ -187,10 +186,3 @@ async def test_dns_that_fails_under_a_running_server_is_told(
         fails = False
         await until(unused_port, "/readyz", 200)
         group.cancel_scope.cancel()
-
-
-async def told(port: int, text: str) -> None:
-    """Return when the answer of `/readyz` contains `text`."""
-    with anyio.fail_after(60):
-        while text not in (await ask(port, "/readyz")).body:  # noqa: ASYNC110 - the state is asked for by HTTP
-            await anyio.sleep(0.05)

@@ -60,10 +60,10 @@ async def settled(js: JetStream, name: str, *fleet: ServerProcess) -> None:
     """Return when all servers have noticed the loss, are ready again, and report the loss."""
     for one in fleet:
         await one.wait_for("stream_lost", stream=name)
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         while True:
             await js.connection.wait_connected()
-            told = await ping(js.connection, SUBJECTS)
+            told = await ping(js.connection, SUBJECTS, patience=10, enough=lambda told: len(told) >= len(fleet))
             if len(told) == len(fleet) and all(one.ready and any(name in loss for loss in one.losses) for one in told):
                 return
 
@@ -97,7 +97,7 @@ async def test_a_stream_that_is_deleted_under_load_is_made_again(own_nats: Embed
 async def end_of_the_owner(fleet: Sequence[ServerProcess]) -> list[dict[str, Any]]:
     """Return the events with which servers tell what their owners lost. If another server creates the log first, the
     new log may end the owner before its own server notices the loss. Then there is none, but an event of that end."""
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         while True:
             events = [event for one in fleet for event in one.events]
             lost = [event for event in events if event.get("event") == "change_set_lost"]

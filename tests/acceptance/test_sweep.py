@@ -37,9 +37,14 @@ async def applied(client: RebaserClient, change_set: str) -> None:
             await anyio.sleep(0.1)
 
 
-def sweeper_of(*fleet: ServerProcess) -> ServerProcess | None:
-    pinned = [one for one in fleet if one.count("sweeper_pinned") > one.count("sweeper_unpinned")]
-    return pinned[0] if pinned else None
+async def sweeper_of(*fleet: ServerProcess) -> ServerProcess:
+    """Return the server that is the sweeper, once its log says so."""
+    with anyio.fail_after(120):
+        while True:
+            for one in fleet:
+                if one.count("sweeper_pinned") > one.count("sweeper_unpinned"):
+                    return one
+            await anyio.sleep(0.05)
 
 
 async def test_what_a_dead_client_left_is_applied_also_after_the_sweeper_died(tmp_path: Path) -> None:
@@ -52,12 +57,11 @@ async def test_what_a_dead_client_left_is_applied_also_after_the_sweeper_died(tm
         js = JetStream(connection)
         await strand(js, "before")
         await applied(client, "before")
-        first = sweeper_of(*fleet)
-        assert first is not None
+        first = await sweeper_of(*fleet)
         await first.kill()
         await strand(js, "after")
         await applied(client, "after")
-        assert sweeper_of(*(one for one in fleet if one is not first)) is not None
+        await sweeper_of(*(one for one in fleet if one is not first))
 
 
 async def test_an_overflow_server_helps_only_when_the_others_are_behind(tmp_path: Path) -> None:

@@ -38,6 +38,22 @@ def terms(commits: Sequence[Commit]) -> list[str]:
     return [name for name, _ in groupby(commit.owner for commit in commits)]
 
 
+def check_terms(commits: Sequence[Commit], change_set: str, among: Sequence[ServerProcess]) -> None:
+    """Check that each owner began with the commit after those that it had loaded: what it was doing in an earlier term
+    changed nothing.
+
+    A busy machine can make a server lose its change sets at any time, so the number of terms is not known.
+    """
+    loaded = {
+        (one.name, event["seq"])
+        for one in among
+        for event in one.events
+        if event.get("event") == "change_set_owned" and event["change_set"] == change_set
+    }
+    begun = {(name, next(term).previous) for name, term in groupby(commits, lambda commit: commit.owner)}
+    assert begun <= loaded
+
+
 async def test_a_killed_server_is_replaced_and_nothing_is_lost_or_doubled(
     own_nats: EmbeddedNats, spark_url: str
 ) -> None:
@@ -69,12 +85,13 @@ async def test_a_killed_server_is_replaced_and_nothing_is_lost_or_doubled(
             commits = await commits_of(client, "takeover", writers.change_set)
             check_history(commits)
             check_replies(commits, writers.replies)
+            check_terms(commits, writers.change_set, both)
             assert terms(commits)[-1] == survivor
             values = await client.values("takeover", writers.change_set)
             assert {id_: values[id_].value for id_ in writers.last} == writers.last
             assert (values["total"].value, values["total"].state) == (sum(writers.last.values()), State.OK)
             assert (values["twice"].value, values["twice"].state) == (2 * sum(writers.last.values()), State.OK)
-        assert terms(await commits_of(client, "takeover", "a")) == [victim.name, survivor]
+        assert victim.name in terms(await commits_of(client, "takeover", "a"))
 
 
 async def test_a_server_that_slept_through_its_lease_is_fenced(own_nats: EmbeddedNats) -> None:
@@ -96,15 +113,15 @@ async def test_a_server_that_slept_through_its_lease_is_fenced(own_nats: Embedde
         await written_by(client, "a", other.name)
         await writers.answered(ENOUGH)
         sleeper.resume()
-        lost = await sleeper.wait_for("lease_lost")
-        assert lost["owned"] == 1
+        await sleeper.wait_for("lease_lost", owned=1)
         await writers.answered(ENOUGH)
         writers.stopped = True
     async with RebaserClient.connect(own_nats.url) as client:
         commits = await commits_of(client, "takeover", "a")
     check_history(commits)
     check_replies(commits, writers.replies)
-    assert terms(commits) == [sleeper.name, other.name]
+    check_terms(commits, "a", both)
+    assert {sleeper.name, other.name} == set(terms(commits))
 
 
 async def test_of_two_owners_at_once_the_log_lets_one_write(own_nats: EmbeddedNats) -> None:

@@ -136,7 +136,7 @@ def run(folder: Path, *command: str) -> str:
     """Run Python in `folder` without Java, and return what it prints."""
     env = {"PATH": str(Path(sys.executable).parent), "HOME": str(folder), "JAVA_HOME": "/nowhere"}
     done = subprocess.run(
-        [sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True, timeout=450, check=False
     )
     return done.stdout + done.stderr
 

@@ -33,7 +33,7 @@ async def rebaser(*arguments: str, stdin: bytes = b"", **settings: str) -> Compl
     The process has what it imports already: see `command_server`. A test of how a process starts uses `rebaser_alone`
     or `command`.
     """
-    with anyio.fail_after(240):
+    with anyio.fail_after(400):
         start = partial(COMMANDS.start, arguments, environment(**settings), stdin)
         with await to_thread.run_sync(start) as running:
             await anyio.wait_readable(running.answers)
@@ -42,7 +42,7 @@ async def rebaser(*arguments: str, stdin: bytes = b"", **settings: str) -> Compl
 
 async def rebaser_alone(*arguments: str, **settings: str) -> CompletedProcess[str]:
     """Do the same as a user's shell: start a new Python."""
-    with anyio.fail_after(240):
+    with anyio.fail_after(400):
         done = await anyio.run_process(command(*arguments), check=False, cwd=ROOT, env=environment(**settings))
     return CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 

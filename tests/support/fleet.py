@@ -13,7 +13,7 @@ import anyio.abc
 from tests.support.commands import ROOT, environment
 from tests.support.forked import fork
 
-START_LIMIT = 120.0  # seconds until a start counts as failed; no measure of speed
+START_LIMIT = 240.0  # seconds until a start counts as failed; no measure of speed
 NO_SPARK = "sc://127.0.0.1:1"  # a port without a Spark server: for tests of servers that derive nothing
 
 

@@ -14,7 +14,7 @@ async def commits_of(client: RebaserClient, workspace: str, change_set: str) -> 
     """Return all commits up to the last commit at the time of the call."""
     last = (await client.state(workspace, change_set)).last
     found: list[Commit] = []
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async for commit in client.watch(workspace, change_set, after=0):
             found.append(commit)
             if commit.sequence >= last:
@@ -62,7 +62,7 @@ def check_replies(commits: Sequence[Commit], replies: Sequence[EnqueueUpdatesRes
 
 async def replayed(client: RebaserClient, workspace: str, branch: str, commit: int) -> None:
     """Return when the branch has replayed `commit` of its target."""
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async for one in client.watch(workspace, branch, after=0):
             if one.kind is Kind.REPLAY and one.source is not None and one.source.sequence >= commit:
                 break

@@ -30,11 +30,13 @@ async def ask(port: int, path: str, *, method: str = "GET", head: str = "") -> A
     return Answer(int(first.split(" ")[1]), first.lower(), body)
 
 
-async def until(port: int, path: str, status: int) -> Answer:
-    """Repeat a request until the answer has this status. The port may not be open yet at the first attempts."""
+async def until(port: int, path: str, status: int, text: str = "") -> Answer:
+    """Repeat a request until the answer has this status, and `text` in its body. At the first attempts, the port
+    may not be open yet, or have no room for connections."""
     with anyio.fail_after(120):
         while True:
-            with suppress(OSError):
-                if (answer := await ask(port, path)).status == status:
+            with suppress(OSError, IndexError, anyio.BrokenResourceError):
+                answer = await ask(port, path)
+                if answer.status == status and text in answer.body:
                     return answer
             await anyio.sleep(0.05)

@@ -15,7 +15,7 @@ async def main(url: str, workspace: str, name: str, count: int, change_sets: lis
 
         async def write(change_set: str) -> None:
             for number in range(count):
-                await client.enqueue_updates(workspace, change_set, [Set(f"writer/{name}", number)], timeout=120)
+                await client.enqueue_updates(workspace, change_set, [Set(f"writer/{name}", number)], timeout=400)
 
         async with anyio.create_task_group() as group:
             for change_set in change_sets:

@@ -31,11 +31,11 @@ class Writers:
 
     async def send(self, update: Set) -> EnqueueUpdatesResponse:
         self.sent += 1
-        return await self.client.enqueue_updates_with_reply("takeover", self.change_set, [update], timeout=120)
+        return await self.client.enqueue_updates_with_reply("takeover", self.change_set, [update], timeout=400)
 
     async def answered(self, count: int) -> None:
         """Return when `count` more replies have arrived."""
         until = len(self.replies) + count
-        with anyio.fail_after(120):
+        with anyio.fail_after(240):
             while len(self.replies) < until:
                 await self._more.wait()
