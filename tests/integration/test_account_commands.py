@@ -34,8 +34,8 @@ GUIDE = FILE.parent / "docs" / "accounts.md"
 EDIT = "enqueue shop main --set a=2 --author ann"
 ALONE = {"dev", "demo", "functions"}  # commands that need no NATS server, or start their own
 
-# The commands as the table names them, in an order in which each finds what it needs. Of two commands that are written
-# differently only here, the second needs more permissions.
+# The commands as the table names them, in an order in which each finds what it needs. Of two commands that differ only
+# here, the second needs more permissions.
 COMMANDS = {
     "enqueue": EDIT,
     "enqueue --wait derived": f"{EDIT} --wait derived",
