@@ -244,7 +244,7 @@ async def a_server_gets_little_processor_time(place: Place) -> AsyncIterator[Non
                 os.kill(server.process.pid, signal.SIGSTOP)
                 await anyio.sleep(0.5)
                 os.kill(server.process.pid, signal.SIGCONT)
-                await anyio.sleep(0.1)
+                await anyio.sleep(0.2)
 
         group.start_soon(starve)
         yield

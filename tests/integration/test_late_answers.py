@@ -65,7 +65,7 @@ async def _answering(js: JetStream, subjects: Subjects) -> AsyncIterator[None]:
 async def test_the_owner_is_not_taken_for_dead_and_its_network_is_named(client: RebaserClient) -> None:
     await client.enqueue_updates("ws", "cs", [Set("a", 1)])
     codes = [reason.code for reason in (await client.explain("ws", "cs")).reasons]
-    assert codes == ["working", "slow_network"]
+    assert codes[:2] == ["working", "slow_network"]
 
 
 @pytest.mark.usefixtures("far")

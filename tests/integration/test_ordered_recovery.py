@@ -170,7 +170,7 @@ async def test_one_silence_is_one_reset(js: JetStream, stream: str, events: Even
         # Checks, and the number that may occur by themselves meanwhile.
         silence, real = consumer._max_silent_checks, 2
         assert silence * consumer._check_every * TICK == 2 * 60
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             for resets in (1, 2):
                 for _ in range(silence - real):
                     consumer._tick()
@@ -196,14 +196,14 @@ async def test_a_consumer_that_takes_long_to_create_is_not_replaced_meanwhile(
     async with OrderedConsumer(js, stream, f"{stream}.k", idle_heartbeat=1) as consumer:
         monkeypatch.setattr(js, "create_consumer", create_late)
         consumer._reset("test")
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             await asked.wait()
             for _ in range(20):
                 consumer._tick()
+            assert [entry["reason"] for entry in events.named("ordered_reset")] == ["test"]
             go_on.set()
             await fill(js, stream, 1)
             assert await read(consumer, 1) == [0]
-    assert [entry["reason"] for entry in events.named("ordered_reset")][:2] == ["test"]
 
 
 async def test_missed_heartbeats_start_a_new_consumer(
@@ -243,7 +243,7 @@ async def test_a_stream_that_went_back_is_told(js: JetStream, stream: str, monke
 
         monkeypatch.setattr(JetStream, "stream_info", earlier)
         consumer._reset("as after a reconnect")
-        with anyio.fail_after(30), pytest.raises(TransientError, match="set back to message 2"):
+        with anyio.fail_after(60), pytest.raises(TransientError, match="set back to message 2"):
             await consumer.wait()
 
 

@@ -19,7 +19,8 @@ from tests.support.contexts import context_of
 from tests.support.owners import Engine, serving
 
 KEY = ChangeSetKey("ws", "cs")
-LIMIT = 60.0  # seconds; a bound against hanging
+OF_MACHINE = ("server_busy", "slow_network")  # what a busy machine adds to the reasons
+LIMIT = 150.0  # seconds; a bound against hanging
 
 
 @asynccontextmanager
@@ -55,7 +56,7 @@ def explains(client: RebaserClient) -> Explain:
     async def until(code: str, change_set: str = "cs") -> Explanation:
         said: list[str] = []
         try:
-            with anyio.fail_after(60):
+            with anyio.fail_after(LIMIT):
                 while True:
                     told = await client.explain("ws", change_set)
                     said = [reason.code for reason in told.reasons]
@@ -76,7 +77,7 @@ async def explained(client: RebaserClient, *codes: str, also: Collection[str] = 
         with anyio.fail_after(LIMIT):
             while True:
                 told = await client.explain("ws", of)
-                said = [reason.code for reason in told.reasons]
+                said = [reason.code for reason in told.reasons if reason.code in codes or reason.code not in OF_MACHINE]
                 begins = tuple(said[: len(codes)]) == codes
                 right = right + 1 if begins and set(said[len(codes) :]) <= set(also) else 0
                 if right == 2:

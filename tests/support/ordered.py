@@ -3,7 +3,10 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from rebaser_client.jetstream import ApiError, JetStream
+import pytest
+
+from rebaser_client.jetstream import ApiError, JetStream, batched
+from rebaser_client.jetstream.ordered import requests
 from rebaser_client.jetstream.ordered.consumer import OrderedConsumer
 from rebaser_core.streams.subjects import Subjects
 
@@ -15,7 +18,10 @@ async def ordered_stream(js: JetStream, subjects: Subjects) -> AsyncIterator[str
     """Create a stream on `<name>.>`, and delete it afterwards."""
     name: str = subjects.prefix
     await js.ensure_stream({**STREAM, "name": name, "subjects": [f"{name}.>"]})
-    yield name
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (batched, requests):
+            patch.setattr(module, "DELETE_BOUND", 60.0)  # on a busy machine, too, closing leaves no consumer behind
+        yield name
     with suppress(ApiError):  # a test may have deleted the stream
         await js.call(f"STREAM.DELETE.{name}")
 
