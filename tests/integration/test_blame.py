@@ -31,7 +31,7 @@ def author_of(found: Blame) -> str:
 
 async def until_applied(client: RebaserClient, name: str) -> None:
     """Wait until the server has closed the branch, which it does after it has answered the apply."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while True:
             info = await client.branch("ws", name)
             if info is not None and info.status == "applied":

@@ -102,7 +102,7 @@ async def test_the_second_put_stores_nothing(in_nats: JetStreamBlobs, js: JetStr
 async def test_damage_is_noticed_and_mended_by_the_next_put(
     in_nats: JetStreamBlobs, js: JetStream, subjects: Subjects, damage: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rebaser_client.blobs.nats.SILENCE", 0.2)
+    monkeypatch.setattr("rebaser_client.blobs.nats.SILENCE", 1.0)
     data = os.urandom(size)
     address = await in_nats.put(data)
     stream, bucket = f"OBJ_{subjects.blobs_bucket}", subjects.blobs_bucket
@@ -175,7 +175,7 @@ async def test_what_is_stored_otherwise_than_it_was_sent_is_no_blob(
     damage: str,
 ) -> None:
     """The damage is noticed before a message names the blob, and the blob is removed and put again."""
-    monkeypatch.setattr("rebaser_client.blobs.nats.SILENCE", 0.2)
+    monkeypatch.setattr("rebaser_client.blobs.nats.SILENCE", 1.0)
     data = os.urandom(chunks * CHUNK)
     real, first, described = js.publish_all, [True], list[int]()
 
@@ -190,7 +190,7 @@ async def test_what_is_stored_otherwise_than_it_was_sent_is_no_blob(
         return await real(subject, some)
 
     monkeypatch.setattr(js, "publish_all", publish_all)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         address = await in_nats.put(data)
         assert described[0] == 0
         assert await in_nats.get(address) == data
@@ -207,9 +207,9 @@ async def test_chunks_that_do_not_arrive_are_missing_only_if_the_server_lacks_th
     async def hear_nothing(_: OrderedConsumer) -> None:
         await anyio.sleep_forever()
 
-    monkeypatch.setattr("rebaser_client.blobs.nats.SILENCE", 0.05)
     blobs = JetStreamBlobs(js, subjects.blobs_bucket)
     address = await blobs.put(os.urandom(4 * CHUNK))
+    monkeypatch.setattr("rebaser_client.blobs.nats.SILENCE", 0.05)
     monkeypatch.setattr(OrderedConsumer, "wait", hear_nothing)
     if stored < 4:
         last = await js.last(f"OBJ_{subjects.blobs_bucket}", f"$O.{subjects.blobs_bucket}.C.>")
@@ -223,11 +223,11 @@ async def test_chunks_that_do_not_arrive_are_missing_only_if_the_server_lacks_th
 async def test_chunks_that_are_still_on_their_way_are_not_missing(
     in_nats: JetStreamBlobs, js: JetStream, events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rebaser_client.blobs.nats.SILENCE", 0.5)
+    monkeypatch.setattr("rebaser_client.blobs.nats.SILENCE", 1.5)
     real = js.publish_all
 
     async def publish_late(subject: str, payloads: Iterable[bytes]) -> list[PubAck]:
-        await anyio.sleep(0.8)
+        await anyio.sleep(2.0)
         return await real(subject, payloads)
 
     monkeypatch.setattr(js, "publish_all", publish_late)
@@ -241,7 +241,7 @@ async def test_a_chunk_whose_ack_is_lost_makes_it_begin_again_and_tidy_up(
     data = os.urandom(4 * CHUNK)
     async with proxied(nats_server.port) as proxy, Connection.connect(proxy.url) as connection:
         proxy.lose = lose_acks(lambda number: number == 2)
-        address = await JetStreamBlobs(JetStream(connection, timeout=0.3), subjects.blobs_bucket).put(data)
+        address = await JetStreamBlobs(JetStream(connection, timeout=1.5), subjects.blobs_bucket).put(data)
         assert await JetStreamBlobs(js, subjects.blobs_bucket).get(address) == data
         # The chunks of the failed attempt are removed in the background.
         while await chunks_and_descriptions(js, subjects) != (1, 1):
@@ -261,7 +261,7 @@ async def test_a_put_that_is_cancelled_tidies_up(
             while await chunks_and_descriptions(js, subjects) != (1, 0):
                 await anyio.lowlevel.checkpoint()
             group.cancel_scope.cancel()
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while await chunks_and_descriptions(js, subjects) != (0, 0):  # removed in the background
                 await connection.wait_connected()
 
@@ -272,7 +272,7 @@ async def test_a_description_whose_ack_is_lost_is_repeated_and_its_chunks_stay(
     data = os.urandom(4 * CHUNK)
     async with proxied(nats_server.port) as proxy, Connection.connect(proxy.url) as connection:
         proxy.lose = lose_acks(lambda number: number in (4, 5))
-        address = await JetStreamBlobs(JetStream(connection, timeout=0.3), subjects.blobs_bucket).put(data)
+        address = await JetStreamBlobs(JetStream(connection, timeout=1.5), subjects.blobs_bucket).put(data)
     assert await JetStreamBlobs(js, subjects.blobs_bucket).get(address) == data
     assert await chunks_and_descriptions(js, subjects) == (1, 1)
 
@@ -285,7 +285,7 @@ async def test_a_description_that_nobody_confirms_may_be_there_and_has_its_chunk
     data = os.urandom(4 * CHUNK)
     async with proxied(nats_server.port) as proxy, Connection.connect(proxy.url) as connection:
         proxy.lose = lose_acks(lambda number: number >= 4)
-        slow = JetStream(connection, timeout=0.3)
+        slow = JetStream(connection, timeout=1.5)
         with pytest.raises(NoAnswerError):
             await JetStreamBlobs(slow, subjects.blobs_bucket).put(data)
         await slow.stream_info(f"OBJ_{subjects.blobs_bucket}")  # answered after everything that runs in the background

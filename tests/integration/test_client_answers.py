@@ -75,7 +75,7 @@ async def test_who_waits_for_an_update_no_longer_follows_no_log(
 ) -> None:
     for value in (1, 2):
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", value), DOUBLE], wait="derived")
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while (await js.stream_info(subjects.commits_stream)).consumers:
             await checkpoint()
 
@@ -85,7 +85,7 @@ async def test_nothing_is_kept_of_a_request_that_was_answered_or_given_up(client
     with pytest.raises(RequestTimeout):
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 2)], timeout=0.0)
     assert not client._resender._queues
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while client._connection._replies._waiting:  # at most the answer to the task of the second request
             await checkpoint()
 
@@ -132,7 +132,7 @@ async def test_a_change_set_exists_also_in_the_moment_in_which_its_first_request
 
     for name in ("next", "last"):
         monkeypatch.setattr(client._js, name, decided_behind(getattr(client._js, name)))
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         assert await client.exists("ws", "cs")
 
 
@@ -189,7 +189,7 @@ async def test_the_time_given_is_used_to_wait_for_a_connection(
                 await anyio.lowlevel.checkpoint()
                 await own_nats.kill()
             with pytest.raises(NotConnectedError):
-                await client.enqueue_updates("ws", "cs", [Set("a", 1)], timeout=1)  # enough for one attempt
+                await client.enqueue_updates("ws", "cs", [Set("a", 1)], timeout=3)  # enough for one attempt
             tries = 0
             async with anyio.create_task_group() as group:
                 group.start_soon(client.enqueue_updates, "ws", "cs", [Set("a", 1)])
@@ -215,7 +215,7 @@ async def test_what_was_sent_under_a_used_id_with_nobody_waiting_is_a_dead_lette
 ) -> None:
     await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)], request_id="once")
     again = partial(client.enqueue_updates, "ws", "cs", [Set("a", 2)], request_id="once")
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         for redrive in range(2):
             async with anyio.create_task_group() as group:
                 group.start_soon(events.wait_for, lambda entry: entry["event"] == "request_dead")

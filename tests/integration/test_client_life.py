@@ -159,7 +159,7 @@ async def test_what_waits_while_the_client_is_closed_is_told(
         )
     ]
     stored = asyncio.ensure_future(client.enqueue_updates("ws", "cs", [Set("a", 1)], request_id="other"))
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         await woken.wait()
         await all_wait.wait()
         await client.aclose()
@@ -171,7 +171,7 @@ async def test_what_waits_while_the_client_is_closed_is_told(
 @pytest.mark.usefixtures("topology")
 async def test_nobody_looks_after_a_call_that_was_cancelled(nats_url: str, subjects: Subjects) -> None:
     async with RebaserClient.connect(nats_url, prefix=subjects.prefix) as client:
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
                 group.start_soon(client.enqueue_updates_with_reply, "ws", "cs", [Set("a", 1)])
                 while not client._resender._queues:  # noqa: ASYNC110 - nothing tells when

@@ -223,7 +223,7 @@ async def test_what_is_stored_by_a_second_attempt_and_not_answered_in_time_says_
     monkeypatch.setattr(proxy, "lose", lose)
     async with RebaserClient.connect(proxy.url, prefix=subjects.prefix) as client:
         with anyio.fail_after(BOUND):
-            outcomes = await client.enqueue_many([Request("ws", "cs", [Set("a", 1)])], wait="applied", timeout=1.0)
+            outcomes = await client.enqueue_many([Request("ws", "cs", [Set("a", 1)])], wait="applied", timeout=5)
     assert [type(outcome.error) for outcome in outcomes] == [RequestTimeout]
     assert len(lost) > 1
 

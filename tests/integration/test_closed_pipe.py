@@ -36,7 +36,7 @@ def ends_quietly(*arguments: str, lines: int) -> None:
         for _ in range(lines):
             assert process.stdout.readline()
         process.stdout.close()
-        assert (process.stderr.read(), process.wait(60)) == ("", 1)
+        assert (process.stderr.read(), process.wait(240)) == ("", 1)
 
 
 @pytest.mark.parametrize(

@@ -17,22 +17,23 @@ from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
-from rebaser_core.streams.topology import TopologyOptions
+from rebaser_core.streams.topology import TopologyOptions, streams
 from tests.support.cluster import NODES, Cluster
 
 pytestmark = pytest.mark.anyio
 
 STREAM = {"retention": "limits", "storage": "file", "num_replicas": 3, "max_consumers": -1, "allow_direct": False}
 END = -1  # the last number that is written
-BOUND = 120  # seconds; a bound against hanging
+BOUND = 240  # seconds; a bound against hanging
 
 
 @pytest.fixture
 async def clustered(cluster: Cluster) -> AsyncIterator[JetStream]:
     """JetStream on all nodes, with a stream `s`."""
     async with Connection.connect(cluster.url) as connection:
-        js = JetStream(connection, timeout=2.0)
+        js = JetStream(connection, timeout=5.0)
         await js.ensure_stream({**STREAM, "name": "s", "subjects": ["s.>"]})
+        await cluster.leader_of("s")
         yield js
 
 
@@ -81,6 +82,8 @@ async def test_what_a_server_sets_up_works_from_each_node(cluster: Cluster) -> N
         async with Connection.connect(url) as connection:
             js = JetStream(connection)
             await ensure_topology(js, subjects, options)
+            for stream in streams(subjects, options):
+                await cluster.leader_of(stream["name"])
             assert await publish_task(js, subjects, key) is (not addresses)
             blobs = JetStreamBlobs(js, subjects.blobs_bucket)
             address = await blobs.put(b"y" * 300_000)

@@ -174,7 +174,7 @@ async def test_what_came_is_given_back_though_who_stops_is_cancelled() -> None:
 
 
 async def given_back(server: ScriptedNats) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while b"-NAK" not in [body for _, body in server.published]:  # noqa: ASYNC110 - an entry in a list sets no event
             await anyio.sleep(0.01)
 
@@ -273,7 +273,7 @@ async def test_one_who_wants_it_has_the_consumer_asked_for_after_a_cut() -> None
         assert server.published == []
         await server.cut()
         await server.pull()
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while not server.published:
                 await anyio.lowlevel.checkpoint()
     assert [subject for subject, _ in server.published] == ["$JS.API.CONSUMER.INFO.S.C"]

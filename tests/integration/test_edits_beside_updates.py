@@ -68,7 +68,7 @@ async def held_update(client: RebaserClient, engine: Engine) -> None:
     """Run an update of all values that waits for `engine.go`."""
     engine.go, engine.asked = anyio.Event(), anyio.Event()
     await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1.0)])
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         await engine.asked.wait()
 
 
@@ -111,7 +111,7 @@ async def test_an_edit_that_touches_nothing_during_an_update_is_covered_with_it(
         reply = await client.enqueue_updates_with_reply("ws", "cs", [Remove("nosuch")])
         assert isinstance(reply.status, Success)
         engine.go.set()
-        await client.wait_covered("ws", "cs", reply.status.commit, timeout=20)
+        await client.wait_covered("ws", "cs", reply.status.commit, timeout=60)
     state = await client.state("ws", "cs")
     assert (state.covers, state.owes) == (state.last, False)
 
@@ -127,7 +127,7 @@ async def test_an_update_covers_no_edit_that_touched_something_meanwhile(
         reply = await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 2.0)])
         assert isinstance(reply.status, Success)
         engine.go.set()
-        await client.wait_covered("ws", "cs", reply.status.commit, timeout=20)
+        await client.wait_covered("ws", "cs", reply.status.commit, timeout=60)
     covers: list[int | None] = []
     async for commit in client.watch("ws", "cs", after=0):
         covers += [commit.covers] if commit.kind is Kind.DVU else []

@@ -39,8 +39,8 @@ anyio.run(main, backend_options={"use_uvloop": sys.argv[2] == "uvloop"})
 
 
 def wait_gone(pidfd: int) -> bool:
-    """Return whether the process ends within half a minute, as the kernel reports."""
-    readable, _, _ = select.select([pidfd], [], [], 30)
+    """Return whether the process ends within two minutes, as the kernel reports."""
+    readable, _, _ = select.select([pidfd], [], [], 120)
     return bool(readable)
 
 

@@ -36,7 +36,7 @@ async def filled(topology: object, js: JetStream, subjects: Subjects) -> None:
 
 
 async def read(client: RebaserClient, *names: str, **how: Any) -> list[int]:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         return [entry.sequence async for entry in client.entries("requests", *names, **how)]
 
 
@@ -73,7 +73,7 @@ async def test_a_time_is_a_place_to_begin_at(client: RebaserClient) -> None:
 async def test_a_follower_goes_on_behind_where_it_began(
     client: RebaserClient, js: JetStream, subjects: Subjects
 ) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with aclosing(client.entries("requests", "ws", "rare", start=Newest(2), follow=True)) as entries:
             assert [(await anext(entries)).sequence for _ in range(2)] == [32, 40]
             await publish(js, subjects, "often", 41)

@@ -23,7 +23,7 @@ from tests.support.garbage import Collectors
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
 
 GRACE = 2.0  # seconds; more than FRESH_FOR, so that what a commit may still name is not deleted
-ENOUGH = 240.0  # seconds; a bound against hanging
+ENOUGH = 600.0  # seconds; a bound against hanging
 ERASED, KILLED = 60, 6  # how much has to happen until the test ends
 NAMES = 30  # forks of each target at most; most live for longer than two grace periods
 SETTINGS: dict[str, Any] = {

@@ -90,7 +90,7 @@ async def read_both_ways(js: JetStream, stream: str, events: Events) -> None:
 
 
 async def test_a_server_that_speaks_nonsense_is_left_and_found_again(own_nats: EmbeddedNats) -> None:
-    async with proxied(own_nats.port) as proxy, Connection.connect(proxy.url, ping_interval=0.1) as connection:
+    async with proxied(own_nats.port) as proxy, Connection.connect(proxy.url, ping_interval=1.0) as connection:
         for nonsense in (b"HELLO\r\n", b"INFO {nonsense\r\n", b"MSG a b c\r\n", b"\xff" * 10 + b"\r\n"):
             reconnected = anyio.Event()
             forget = connection.on_reconnect(reconnected.set)

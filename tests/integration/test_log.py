@@ -71,7 +71,7 @@ async def test_a_watcher_from_now_on_gets_no_old_commit_where_the_newest_message
     monkeypatch.setattr(CommitReader, "follow", follow_and_tell)
     log = await open_log().load()
     async with RebaserClient.connect(nats_url, prefix=log.subjects.prefix) as client:
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
                 group.start_soon(watch)
                 await begun.wait()
@@ -87,7 +87,7 @@ async def test_a_watcher_gets_what_came_after_the_commit_that_it_names(
         await log.append(Set("a", number))
     first = log.commits.state.last - 2
     async with RebaserClient.connect(nats_url, prefix=log.subjects.prefix) as client:
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             async with aclosing(client.watch(KEY.workspace, KEY.change_set, after=first - 1 + after)) as commits:
                 expected = [Set("a", number) for number in range(after + 1, 5)]
                 await log.append(Set("a", 4))
@@ -209,7 +209,7 @@ async def test_tails_are_read_a_few_at_once_and_others_have_their_turns_in_betwe
     monkeypatch.setattr(OrderedConsumer, "__aenter__", enter)
     monkeypatch.setattr(OrderedConsumer, "__aexit__", leave)
     monkeypatch.setattr(StateLoader, "decode", decode)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as ticker:
             ticker.start_soon(tick)
             assert len((await log.reader.load(KEY)).state.cells) == 10

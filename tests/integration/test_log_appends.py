@@ -118,7 +118,7 @@ async def test_an_append_that_nobody_answers_is_given_up_when_a_shutdown_runs_ou
             await log.append(Set("a", 1))
 
     monkeypatch.setattr(JetStream, call, unanswered)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(append)
             await asked.wait()
@@ -137,7 +137,7 @@ async def test_a_large_delta_goes_through_a_blob(js: JetStream, subjects: Subjec
         RebaserClient.connect(nats_url, prefix=subjects.prefix) as client,
         aclosing(client.watch(KEY.workspace, KEY.change_set, after=0)) as commits,
     ):
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             assert len((await anext(commits)).delta) == 100
 
 

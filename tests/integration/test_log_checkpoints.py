@@ -92,7 +92,7 @@ async def test_a_checkpoint_of_a_later_commit_than_the_last_is_not_waited_for(
     await ensure_topology(js, log.subjects, TopologyOptions())
     await js.publish(log.subjects.commits(elsewhere), encode_commit(commit)[1], encode_commit(commit)[0])
     with (
-        anyio.fail_after(30),
+        anyio.fail_after(60),
         pytest.raises(TransientError, match="its checkpoint contains commit 5, but its last commit is 1"),
     ):
         await log.reader.load(elsewhere)
@@ -165,13 +165,13 @@ async def test_a_checkpoint_that_is_being_encoded_keeps_no_update_waiting(
 
     def write(draft: CheckpointDraft) -> WrittenCheckpoint:
         from_thread.run_sync(encoding.set)
-        over.wait(30)
+        over.wait(300)
         return real(draft)
 
     monkeypatch.setattr(checkpointer, "ROW", thresholds.now.on_loop_max_bytes)  # so that it is encoded in a thread
     monkeypatch.setattr(CheckpointDraft, "write", write)
     try:
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
                 group.start_soon(log.write_checkpoint)
                 await encoding.wait()
@@ -195,7 +195,7 @@ async def test_a_view_waits_for_the_thread_of_one_that_was_left(open_log: OpenLo
 
     def read() -> None:
         from_thread.run_sync(reading.set)
-        over.wait(30)
+        over.wait(300)
 
     async def view_again() -> None:
         async with log.commits.view() as view:

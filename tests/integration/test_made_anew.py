@@ -47,7 +47,7 @@ async def test_a_watcher_is_told_that_a_change_set_begins_anew(
 
     async def watch(after: int, until: int) -> list[int]:
         seen.clear()
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             async for commit in client.watch("shop", "fix", after=after):
                 seen.append(commit)
                 if commit.sequence >= until:

@@ -241,9 +241,10 @@ async def test_an_owner_and_readers_are_not_disturbed(logs: Logs) -> None:
             if number % 10 == 0:
                 await log.load()
                 assert log.commits.state.values().keys() == {"v"}
+        while len(seen) <= 3:  # how many fit in above depends on the machine
+            await anyio.lowlevel.checkpoint()
         done.set()
     assert await first_of(log) > 1
-    assert len(seen) > 3
     assert [value for _, value in seen] == [book[sequence] for sequence, _ in seen]
 
 
@@ -260,7 +261,7 @@ async def test_requests_go_on_when_the_histories_of_idle_change_sets_have_filled
 
         async def edit(name: str, count: int) -> None:
             for number in range(count):
-                await client.enqueue_updates_with_reply("ws", name, [Set("v", f"{number}" * 50)], timeout=20)
+                await client.enqueue_updates_with_reply("ws", name, [Set("v", f"{number}" * 50)], timeout=120)
 
         async def used() -> int:
             return (await js.stream_info(subjects.commits_stream)).bytes
@@ -271,11 +272,9 @@ async def test_requests_go_on_when_the_histories_of_idle_change_sets_have_filled
                 break
         for number in range(40):
             await edit(f"new{number}", 8)
-        for _ in range(40):
-            if await used() < CROWDED * bound:
-                break
-            await anyio.sleep(0.25)
-        assert await used() < CROWDED * bound
+        with anyio.fail_after(120):
+            while await used() >= CROWDED * bound:  # noqa: ASYNC110 - the sweeper purges
+                await anyio.sleep(0.1)
         log = Log(js, subjects, key=ChangeSetKey("ws", "idle0"))
         assert await first_of(log) > 1, "history gave way"
         values = await client.values("ws", "idle0")

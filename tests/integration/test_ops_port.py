@@ -1,5 +1,6 @@
 """The ops port of a server in this process: the probes show each fault as the table in operating.md says."""
 
+import re
 import socket
 import threading
 import time
@@ -111,7 +112,9 @@ async def test_a_server_that_cannot_keep_its_tasks_is_dead(running: Running, mon
     assert await both(running) == (200, 200)
     running.ahead += 31.0
     assert await both(running) == (503, 503)
-    assert "no progress ack was attempted for 31 s" in (await ask(running.port, "/livez")).body
+    told = re.search(r"no progress ack was attempted for (\d+) s", (await ask(running.port, "/livez")).body)
+    assert told is not None
+    assert int(told[1]) >= 31
 
 
 async def test_a_server_that_drains_is_not_ready_from_the_signal_on(
@@ -207,15 +210,16 @@ async def test_a_request_that_is_too_large_is_cut_off(port: int) -> None:
 
 async def test_connections_are_bounded_in_number_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(web, "LIFETIME", 600.0)
     async with ops_port(":0", StateOf(WELL)) as port:
         idle = [await anyio.connect_tcp("127.0.0.1", port) for _ in range(3)]
         one_more = await anyio.connect_tcp("127.0.0.1", port)
-        with anyio.fail_after(web.LIFETIME / 2), pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+        with anyio.fail_after(60), pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
             await one_more.receive()
         for stream in (*idle, one_more):
             await stream.aclose()
-        monkeypatch.setattr(web, "LIFETIME", 0.05)
         await until(port, "/livez", 200)  # there is room for connections again
+        monkeypatch.setattr(web, "LIFETIME", 0.05)
         async with await anyio.connect_tcp("127.0.0.1", port) as slow:
             await slow.send(b"GET /livez HTTP/1.1\r\n")
             with anyio.fail_after(60), pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):

@@ -85,7 +85,7 @@ async def test_a_recheck_that_fails_leaves_the_change_set_to_another_owner(
 
     monkeypatch.setattr(Lease, "release", release_and_store)
     monkeypatch.setattr(JetStream, "next", cut_off)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with serving(js, subjects, Engine(), quiescent_period=0.2):
             await client.enqueue_updates("ws", "cs", [Set("a", 1)])
             async for commit in client.watch("ws", "cs", after=0):
@@ -105,7 +105,7 @@ async def test_who_is_given_a_task_that_had_an_owner_knows_it(
         return PoisonDetector(*given, redelivered=redelivered, **more)
 
     monkeypatch.setattr("rebaser.change_set.owner.PoisonDetector", detector)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with serving(js, subjects, Engine()) as server:
             await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
             server._owners[KEY].stop(Reason.TRANSIENT)
@@ -136,7 +136,7 @@ async def test_the_recheck_finds_a_commit_that_its_owner_has_not_read(
     engine.go.set()
     async with serving(js, subjects, engine, quiescent_period=0.2):
         await client.enqueue_updates("ws", "cs", [Set("a", 1)])
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while not late:
                 await checkpoint()
             await client.wait_covered("ws", "cs", late[0])
@@ -178,7 +178,7 @@ async def test_an_owner_that_cannot_copy_a_dead_request_leaves_it_to_the_next_on
     inbox = js.connection.new_inbox()
     await js.publish(subjects.requests(KEY), b"no request", {REPLY_INBOX: inbox})
     async with js.connection.subscribe(inbox) as replies, serving(js, subjects, Engine()) as server:
-        with monkeypatch.context() as patch, anyio.fail_after(30):
+        with monkeypatch.context() as patch, anyio.fail_after(60):
             patch.setattr(DeadLetterPublisher, "publish", refuse)
             await publish_task(js, subjects, KEY)
             await refused.wait()
@@ -186,7 +186,7 @@ async def test_an_owner_that_cannot_copy_a_dead_request_leaves_it_to_the_next_on
             first.stop(Reason.YIELD)
             while server._owners.get(KEY, first) is first:
                 await checkpoint()
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             await anext(replies)
 
 
@@ -200,7 +200,7 @@ async def test_an_owner_that_a_request_shows_to_be_fenced_gives_nothing_back(
         given_back.append(delay)
 
     monkeypatch.setattr(Task, "nak", nak)
-    async with serving(js, subjects, Engine(), ack_wait=1.5) as server:
+    async with serving(js, subjects, Engine()) as server:
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
         owner = server._owners[KEY]
         commits = await open_log(server._context, KEY)
@@ -260,7 +260,7 @@ async def test_what_another_owner_decides_while_the_next_one_loads_is_decided_fo
 
     monkeypatch.setattr(StateLoader, "load", load_late)
     async with serving(js, subjects, Engine()):
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while await js.last(subjects.requests_stream, subjects.requests(KEY)):  # noqa: ASYNC110 - a server deletes it
                 await anyio.sleep(0.01)
     assert await client.values("ws", "cs") == {}, "neither is decided again"

@@ -70,7 +70,7 @@ async def test_a_checkpoint_waits_for_the_update_that_is_due_and_not_for_one_tha
 
     async def written(times: int) -> int:
         """Return the log sequence of the checkpoint."""
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while len(events.named("checkpoint_written")) < times:
                 await checkpoint()
         return int(events.named("checkpoint_written")[-1]["seq"])
@@ -107,7 +107,7 @@ async def test_a_full_checkpoint_that_could_not_be_written_is_tried_again(
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
         monkeypatch.setattr(rebaser.change_set.log.checkpointer, "write", fail_at_first)
         server.streams_recreated(frozenset([f"OBJ_{subjects.blobs_bucket}"]))
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             await written.wait()
     assert tries == [True, True]
 
@@ -118,7 +118,7 @@ async def test_planning_that_hangs_is_left_to_itself(
     over = threading.Event()
     # Otherwise, small updates are planned at once.
     monkeypatch.setattr(thresholds, "now", Thresholds(plan_on_loop_max_elements=0))
-    monkeypatch.setattr(rebaser.dvu.update, "plan", lambda *_: over.wait(60))
+    monkeypatch.setattr(rebaser.dvu.update, "plan", lambda *_: over.wait(300))
     try:
         async with serving(js, subjects, Engine(), dvu_timeout=0.05), anyio.create_task_group() as group:
             group.start_soon(events.wait_for, lambda entry: entry["event"] == "dvu_failed")

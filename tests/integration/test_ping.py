@@ -54,8 +54,8 @@ async def test_an_answer_goes_to_an_inbox_only(js: JetStream, subjects: Subjects
     )
     for inbox in elsewhere:
         await js.connection.publish(subjects.ping, b"", reply=inbox)
-    with anyio.fail_after(60):
-        assert [server.id for server in await ping(js.connection, subjects)] == ["test"]
+    with anyio.fail_after(120):
+        assert [server.id for server in await ping(js.connection, subjects, patience=60, enough=bool)] == ["test"]
     assert [event["inbox"] for event in events.named("ping_refused")] == list(elsewhere)
     assert (await js.stream_info(subjects.requests_stream)).messages == 0
 
@@ -71,7 +71,8 @@ async def test_an_answer_goes_under_the_reply_prefix_and_never_to_an_inbox_of_th
                 await js.connection.publish(subjects.ping, b"", {REPLY_INBOX: "_INBOX.server.1"}, reply="_OTHER.2")
                 await js.connection.publish(subjects.ping, b"", {REPLY_INBOX: f"_REPLY.{number}"}, reply="_INBOX.x")
                 with anyio.move_on_after(0.2):
-                    assert (await anext(answers)).subject == f"_REPLY.{number}"
+                    answer = await anext(answers)  # to this ping, or late to an earlier one
+                    assert answer.subject in [f"_REPLY.{one}" for one in range(number + 1)]
                     break
         group.cancel_scope.cancel()
     assert {event["inbox"] for event in events.named("ping_refused")} == {"_INBOX.server.1"}
@@ -90,6 +91,6 @@ async def test_an_answer_that_cannot_be_sent_ends_no_server(
 
     monkeypatch.setattr(connection, "publish", cut_off)
     await publish(subjects.ping, b"", reply="_INBOX.first")
-    with anyio.fail_after(60):
-        assert [server.id for server in await ping(connection, subjects)] == ["test"]
+    with anyio.fail_after(120):
+        assert [server.id for server in await ping(connection, subjects, patience=60, enough=bool)] == ["test"]
     assert len(events.named("ping_not_answered")) == 1

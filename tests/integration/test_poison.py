@@ -142,7 +142,7 @@ async def limit_log(fleet: Fleet, room: int | None) -> None:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         while not holds():  # noqa: ASYNC110 - an entry in a list sets no event
             await anyio.sleep(0.01)
 

@@ -272,7 +272,7 @@ async def test_a_dead_request_sent_again_is_answered_when_its_copy_is_stored(fle
     inbox = connection.new_inbox()
     for _ in range(2):
         await send_blob(fleet, "dead", b"no updates", inbox)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with connection.subscribe(inbox) as replies, fleet.owner(redelivered=False) as owner:
             first, again = owner.queued
             [pending] = (await owner.processor.process([first])).dead
@@ -292,7 +292,7 @@ async def test_a_request_under_the_id_of_another_is_copied_before_it_is_answered
     inbox = connection.new_inbox()
     await fleet.send("once")
     await send_blob(fleet, "once", encode_updates_blob([Set("other", 1)]), inbox)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with connection.subscribe(inbox) as replies, fleet.owner(redelivered=False) as owner:
             [pending] = (await owner.processor.process(owner.queued)).dead
             assert (pending.decision.code, pending.commit) == ("request_id_reused", 1)

@@ -73,7 +73,7 @@ async def server(
     async with anyio.create_task_group() as group:
         group.start_soon(made.run, ready.set)
         group.start_soon(answer_pings, context, partial(describe, made))
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             await ready.wait()
         yield made
         group.cancel_scope.cancel()

@@ -21,7 +21,7 @@ from tests.support.nats_proxy import Frame, Proxy, proxied
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
 KEY = ChangeSetKey("ws", "cs")
-BOUND = 30  # seconds; a bound against hanging
+BOUND = 60  # seconds; a bound against hanging
 
 
 @pytest.fixture

@@ -2,8 +2,11 @@
 
 import random
 
+import anyio.lowlevel
 import pytest
 
+from rebaser.change_set.lifecycle import Event
+from rebaser.change_set.owner import Owner
 from rebaser_client import (
     Conflicts,
     Derive,
@@ -104,7 +107,9 @@ async def test_random_edits_and_reverts(
     assert True in outcomes or False in outcomes
 
 
-async def test_one_request_of_a_commit_is_reverted(js: JetStream, subjects: Subjects, client: RebaserClient) -> None:
+async def test_one_request_of_a_commit_is_reverted(
+    js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Later requests of the same commit count as later edits, and earlier ones as the state before."""
     asked: dict[str, list[Update]] = {
         "one": [Set("a", 1), Set("b", 1), Remove("z")],
@@ -113,6 +118,15 @@ async def test_one_request_of_a_commit_is_reverted(js: JetStream, subjects: Subj
     }
     for name, updates in asked.items():
         await client.enqueue_updates("ws", "cs", updates, request_id=name, author=name)
+    decide, alone = Owner._decide, [True]
+
+    async def decide_together(owner: Owner) -> Event:
+        while alone and owner._consumer.pending < len(asked):  # type: ignore[union-attr] # the queue is open
+            await anyio.lowlevel.checkpoint()
+        alone.clear()
+        return await decide(owner)
+
+    monkeypatch.setattr(Owner, "_decide", decide_together)
     async with serving(js, subjects, Engine()):
         await edit(client, Set("last", 1))
         together = next(one for one in await commits_of(client, "ws", "cs") if len(one.requests) >= 3)
@@ -139,13 +153,13 @@ async def test_a_revert_is_decided_alone_and_its_commit_says_what_it_reverts(
         first = await edit(client, Set("a", 1))
     await client.enqueue_updates("ws", "cs", [Set("b", 1)], request_id="in-front")
     request = await client._sender.prepare(  # as `revert` sends it, but without waiting
-        *(KEY, client._request_id("back"), (), client._loop.time() + 10),
+        *(KEY, client._request_id("back"), (), client._loop.time() + 60),
         from_change_set=None,
         author="ann",
         message="wrong",
         action=Reverts(first, first),
     )
-    await client._sender.store(request, client._loop.time() + 10)
+    await client._sender.store(request, client._loop.time() + 60)
     await client.enqueue_updates("ws", "cs", [Set("c", 1)], request_id="behind")
     async with serving(js, subjects, Engine()):
         await edit(client, Set("d", 1))

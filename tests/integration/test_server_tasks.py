@@ -105,7 +105,7 @@ async def test_a_task_that_waits_for_an_owner_is_kept(js: JetStream, subjects: S
     reply = f"$JS.ACK.{subjects.tasks_stream}.none.1.7.7.1.0"
     getattr(server, waiting)[KEY] = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
     started, server._kept_alive_at = server._kept_alive_at, server._kept_alive_at - 1.0
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with js.connection.subscribe(reply) as said, anyio.create_task_group() as group:
             group.start_soon(server._keepalive_loop)
             assert (await anext(said)).data == b"+WPI"
@@ -121,7 +121,7 @@ async def test_a_task_that_waits_for_an_owner_is_given_back_by_a_server_that_sto
     server = Server(context_of(js, subjects, Settings(server_id="test"), Engine()))
     reply = f"$JS.ACK.{subjects.tasks_stream}.none.1.7.7.1.0"
     getattr(server, waiting)[KEY] = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with js.connection.subscribe(reply) as said:
             async with anyio.create_task_group() as owners:
                 await server._shut_down(owners)
@@ -137,7 +137,7 @@ async def test_a_task_that_waits_is_let_go_with_the_leases_of_a_server_that_was_
     reply = f"$JS.ACK.{subjects.tasks_stream}.none.1.7.7.1.0"
     getattr(server, waiting)[KEY] = Task(KEY, PullMessage(subjects.task(KEY), reply, b"", None, js), js)
     server._kept_alive_at -= 3600.0
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(server._keepalive_loop)
             await events.wait_for(lambda entry: entry["event"] == "lease_lost")
@@ -251,7 +251,7 @@ async def test_a_task_that_fails_comes_again_at_once_and_only_then_later_and_lat
         monkeypatch.setattr(JetStream, "nak", nak)
         monkeypatch.setattr(StateLoader, "load", load)
         await client.enqueue_updates("ws", "cs", [Set("a", 1)])
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             await tried_often.wait()
         assert delays[:5] == [0.0, 0.5, 1.0, 2.0, 4.0]
         assert server.snapshot().trouble == "the blob store is away"

@@ -125,7 +125,7 @@ async def test_headers_that_are_late_are_waited_for(
     monkeypatch.setattr(OrderedConsumer, "pending", 0)
     monkeypatch.setattr(OrderedConsumer, "take", take_late)
     await log.append(A, debt=1)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         assert await sweeper.sweep() == 1
 
 
@@ -154,11 +154,11 @@ async def test_what_was_deleted_at_the_end_is_not_waited_for(
     await log.append(A, debt=1)
     await log.append(B, debt=1)
     await js.delete_message(subjects.commits_stream, log.previous[B])
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         assert await sweeper.sweep() == 1
     assert await tasks(js, subjects) == {A}
     await log.append(C, debt=1)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         assert await sweeper.sweep() == 1
     assert await tasks(js, subjects) == {A, C}
 

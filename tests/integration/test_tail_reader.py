@@ -140,6 +140,7 @@ async def test_a_copy_of_another_log_with_the_same_sequences_is_not_used(system:
 async def test_several_that_need_one_copy_read_it_once_unless_that_fails(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("rebaser.runtime.tail_cache.PATIENCE", 60.0)
     for number in range(5):
         await system.edit("main", number)
     async with anyio.create_task_group() as group:

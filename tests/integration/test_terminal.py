@@ -66,7 +66,7 @@ def run_on_terminal(command: list[str], answer: Answer, environment: dict[str, s
                         process.send_signal(signal.SIGINT)
                     else:
                         os.write(master, answer() if callable(answer) else answer)
-        code = process.wait(60)
+        code = process.wait(240)
     os.close(master)
     return code, shown.decode()
 
@@ -77,7 +77,7 @@ def on_terminal(nats_url: str, subjects: Subjects) -> OnTerminal:
 
     async def run(*arguments: str, answer: Answer = b"", **environment: str) -> tuple[int, str]:
         command = [sys.executable, "-m", "rebaser", *arguments]
-        with anyio.fail_after(60):
+        with anyio.fail_after(240):
             return await to_thread.run_sync(run_on_terminal, command, answer, where | environment)
 
     return run
@@ -188,7 +188,7 @@ async def test_dead_letters_are_kept_until_their_number_is_confirmed(
 ) -> None:
     for _ in range(2):
         await js.publish(subjects.requests(ChangeSetKey("ws", "cs")), b"no request", {})
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         while len(await letters(client)) < 2:  # noqa: ASYNC110 - no event tells of them
             await anyio.sleep(0.05)
     code, shown = await on_terminal("dlq", verb, "ws", answer=b"n\n")

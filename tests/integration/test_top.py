@@ -25,7 +25,7 @@ from tests.support.owners import DOUBLE, Engine, serving
 
 pytestmark = [pytest.mark.anyio]
 
-LONGEST = 60.0
+LONGEST = 120.0
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ async def test_what_names_no_change_set_is_moved_to_the_dead_letters(
         for token in strange:
             inbox, stored = js.connection.open_reply()
             await raw.publish(root + token, b"body of " + token, {"X-Mine": "kept", "Nats-Expected-Stream": ""}, inbox)
-            with anyio.fail_after(30):
+            with anyio.fail_after(60):
                 assert b'"seq"' in (await stored).data
     await js.publish(subjects.requests(B), b"stays")
     assert await sweeper.sweep() == 2

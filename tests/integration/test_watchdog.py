@@ -32,7 +32,7 @@ from tests.support.nats_proxy import proxied
 
 pytestmark = pytest.mark.anyio
 
-LIMIT = 60.0  # seconds until a test counts as hanging; no measure of speed
+LIMIT = 120.0  # seconds until a test counts as hanging; no measure of speed
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -97,7 +97,7 @@ async def test_a_connection_that_is_up_but_dead_is_replaced(
         async with (
             swallowing(nats_server.port) as proxy,
             Connection.connect(nats_server.url) as other,
-            Connection.connect(proxy.url, ping_interval=0.4) as connection,
+            Connection.connect(proxy.url, ping_interval=1.0) as connection,
             connection.subscribe(subject := connection.new_inbox()) as messages,
         ):
             connection.on_reconnect(reconnected.set)
@@ -117,11 +117,11 @@ async def test_a_connection_that_is_up_but_dead_is_replaced(
 
 
 async def test_a_quiet_connection_is_left_alone(nats_server: EmbeddedNats, events: Events) -> None:
-    async with Connection.connect(nats_server.url, ping_interval=0.8) as connection:
+    async with Connection.connect(nats_server.url, ping_interval=2.0) as connection:
         link = connection._link
         assert link is not None
         with anyio.fail_after(LIMIT):
-            await until(lambda: link._parser.pongs >= 5)  # more beats than a dead connection would survive
+            await until(lambda: link._parser.pongs >= 3)  # more beats than a dead connection would survive
     assert not events.named("nats_disconnected")
 
 
@@ -134,7 +134,7 @@ async def test_what_a_frozen_server_had_no_room_for_is_never_sent(own_nats: Embe
     chunk = bytes(1024 * 1024)
     ends: list[int] = []  # the number of bytes sent up to the end of each message
     with anyio.fail_after(LIMIT):
-        async with Connection.connect(own_nats.url, ping_interval=0.2) as connection, connection.subscribe("x") as seen:
+        async with Connection.connect(own_nats.url, ping_interval=1.0) as connection, connection.subscribe("x") as seen:
             link = connection._link
             assert link is not None
             transport = link.client._transport._io_writer.transport  # type: ignore[union-attr]
@@ -175,7 +175,7 @@ async def test_of_several_servers_one_that_says_nothing_keeps_nobody_from_the_ot
     # Accepts connections, and does nothing else.
     async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
-        async with Connection.connect(f"127.0.0.1:{port},{nats_server.url}", timeout=4) as connection:
+        async with Connection.connect(f"127.0.0.1:{port},{nats_server.url}", timeout=10) as connection:
             assert connection.connected
 
 
@@ -186,7 +186,7 @@ async def test_jetstream_that_answers_nothing_is_reported_and_consumers_begin_an
     key = ChangeSetKey("ws", "cs")
     with anyio.fail_after(LIMIT):
         async with proxied(nats_server.port) as proxy, Connection.connect(proxy.url) as connection:
-            js = JetStream(connection, timeout=0.2)
+            js, impatient = JetStream(connection), JetStream(connection, timeout=0.2)
             ordered = OrderedConsumer(js, subjects.requests_stream, subjects.requests(key), start=1, idle_heartbeat=0.5)
             pull = PullConsumer(
                 js, subjects.tasks_stream, TASKS_CONSUMER, group=TASKS_GROUP, expires=5, idle_heartbeat=0.5
@@ -197,7 +197,7 @@ async def test_jetstream_that_answers_nothing_is_reported_and_consumers_begin_an
                 proxy.lose = lambda _: True
                 while not (events.named("jetstream_silent") and events.named("pull_heartbeats_missed")):
                     with pytest.raises(NoAnswerError):
-                        await js.account_info()
+                        await impatient.account_info()
                 await until(lambda: ordered._generation is not before)
                 assert not events.named("nats_disconnected")
                 for subject in (subjects.requests(key), subjects.task(key)):
@@ -233,16 +233,16 @@ def watchdogs() -> set[threading.Thread]:
 async def test_a_blocked_loop_is_reported_with_its_stack(events: Events, block: object) -> None:
     assert callable(block)
     before = watchdogs()
-    with watched_loop(1.0):  # longer than a busy machine keeps a process from running
+    with watched_loop(2.0):  # longer than a busy machine keeps a process from running
         await anyio.sleep(0.05)
         block(events, "loop_blocked")
         with anyio.fail_after(LIMIT):
             await until(lambda: bool(events.named("loop_resumed")))
-        block_briefly = time.monotonic() + 1.5
+        block_briefly = time.monotonic() + 2.5
         while time.monotonic() < block_briefly:
             pass  # a second block is reported at most every half minute
     (report,) = events.named("loop_blocked")
-    assert report["seconds"] >= 1.0
+    assert report["seconds"] >= 2.0
     assert block.__name__ in report["stack"]  # type: ignore[attr-defined]
     assert "test_a_blocked_loop" in report["stack"]
     assert watchdogs() == before
