@@ -9,7 +9,7 @@ from tests.chaos import branches
 from tests.chaos.run import Options, Report, run
 from tests.support.draws import drawing
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1800)]
 
 SEED = drawing("chaos").randrange(10**9)
 

@@ -60,7 +60,7 @@ async def serving(
     ready = anyio.Event()
     async with anyio.create_task_group() as group:
         group.start_soon(partial(server.run, ready.set))
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             await ready.wait()
         yield server
         group.cancel_scope.cancel()

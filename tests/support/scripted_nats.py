@@ -75,7 +75,7 @@ class ScriptedNats:
 
     async def pull(self) -> Pulled:
         """Return the next pull that arrives."""
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             return await self._pulls.get()
 
     @property

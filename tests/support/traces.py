@@ -75,7 +75,7 @@ def headers_of(number: int, *, flags: int = 1) -> dict[str, str]:
 
 
 async def until(recorder: Recorder, name: str, count: int = 1) -> None:
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         while len(recorder.spans(name)) < count:  # noqa: ASYNC110 - spans end without a word
             await anyio.sleep(0.01)
 
