@@ -42,8 +42,9 @@ async def until_applied(client: RebaserClient, name: str) -> None:
 async def check(client: RebaserClient, name: str) -> int:
     """Compare who is to blame for each value of the change set with what the value says. Return how often the
     definition that was copied most often was copied."""
-    values = {id_: value.value for id_, value in (await client.values("ws", name)).items()}
-    blamed = await client.blame("ws", name, *IDS)
+    last = (await client.state("ws", name)).last  # a branch that follows its target may get another commit meanwhile
+    values = {id_: value.value for id_, value in (await client.values("ws", name, at=last)).items()}
+    blamed = await client.blame("ws", name, *IDS, at=last)
     assert {id_: [author_of(one), one.change_set, one.sequence] for id_, one in blamed.items()} == {
         id_: [*list(value)[:2], blamed[id_].sequence] for id_, value in values.items() if isinstance(value, list)
     }
