@@ -16,7 +16,7 @@ from tests.simulation.loop import Process, SimLoop
 from tests.simulation.model.server import NatsModel
 from tests.simulation.network import Network, NoFaults, jitter
 
-BOUND = 30  # seconds
+BOUND = 120  # seconds; a bound against hanging
 
 
 def run_on_model(function: Case) -> None:

@@ -61,7 +61,7 @@ async def test_a_tick_that_comes_too_early_is_followed_by_another() -> None:
         return 0.0 if looked < 20 else 1.0
 
     actor = Scripted(Timing(quiescent_period=0.001), now)
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         await actor.run()
     assert looked >= 20
     assert actor.seen[-1] is Command.RECHECK
@@ -91,7 +91,7 @@ async def test_an_earlier_time_moves_the_timer() -> None:
             actor.group.start_soon(arrive)
 
     actor.on[Command.AWAIT] = begin
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         await actor.run()
     assert actor.seen.count(Command.RUN_DVU) == 3
 
@@ -110,7 +110,7 @@ async def test_a_slot_is_reported_when_it_is_freed_and_when_it_is_taken_again() 
 
     actor.on[Command.DECIDE] = decide
     actor.on[Command.LOAD] = lambda: actor.post(Arrived())
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         await actor.run()
     assert actor.slots == [False, True, False, True, False]
 
@@ -136,7 +136,7 @@ async def test_work_is_cancelled_whether_it_began_before_or_after_the_order() ->
         begin("after")
 
     actor.on[Command.CANCEL_WORK] = cancel
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         await actor.run()
     assert sorted(ended) == ["after", "before"]
     assert not actor._work
@@ -154,7 +154,7 @@ async def test_no_work_outlives_the_owner() -> None:
         actor.group.start_soon(work)
 
     actor.on[Command.STOP_CONSUMING] = begin
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         await actor.run()
 
 
@@ -176,7 +176,7 @@ async def test_what_an_effect_raises_ends_the_owner_and_not_the_caller_who_poste
         actor.group.start_soon(post)
 
     actor.on[Command.AWAIT] = begin
-    with pytest.raises(ExceptionGroup) as caught, anyio.fail_after(10):
+    with pytest.raises(ExceptionGroup) as caught, anyio.fail_after(60):
         await actor.run()
     assert caught.group_contains(ValueError, match="broken")
     assert posted.is_set()

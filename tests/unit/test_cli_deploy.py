@@ -45,7 +45,7 @@ def test_nats_accepts_its_configuration_with_any_token(token: str) -> None:
         env={**os.environ, "NATS_TOKEN": token},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
     assert checked.returncode == 0, checked.stderr
 
@@ -53,7 +53,7 @@ def test_nats_accepts_its_configuration_with_any_token(token: str) -> None:
 def test_nats_does_not_start_without_a_token() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "NATS_TOKEN"}
     checked = subprocess.run(  # noqa: PLW1510 - the exit code is what is looked at
-        [nats_server(), "-t", "-c", DEPLOY / "nats.conf"], env=environment, capture_output=True, timeout=30
+        [nats_server(), "-t", "-c", DEPLOY / "nats.conf"], env=environment, capture_output=True, timeout=120
     )
     assert checked.returncode != 0
 
@@ -255,7 +255,7 @@ def test_nats_runs_with_its_configuration_and_syncs_every_write(tmp_path: Path) 
                     break
             monitor = re.search(r"http monitor on (\S+)", said)
             assert monitor is not None, said
-            with urllib.request.urlopen(f"http://{monitor[1]}/jsz", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://{monitor[1]}/jsz", timeout=60) as answer:
                 jetstream = json.load(answer)["config"]
         finally:
             process.terminate()

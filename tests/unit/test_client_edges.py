@@ -63,7 +63,7 @@ def commit(sequence: int, covers: int | None, kind: Kind = Kind.REBASE) -> Commi
 async def test_the_update_may_be_the_very_next_commit_of_all() -> None:
     log = Log(commit(7, 5), commit(8, None, Kind.DVU))
     async with anyio.create_task_group() as group:
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             await CoverageWaiter(cast("Any", log), group, log.wake_owner).wait(KEY, 7)
         group.cancel_scope.cancel()
 
@@ -72,7 +72,7 @@ async def test_the_update_may_be_the_very_next_commit_of_all() -> None:
 async def test_a_branch_is_woken_only_if_what_it_inherited_is_waited_for(covers: int | None, used: int) -> None:
     log = Log(commit(7, covers, Kind.CREATE), commit(8, None, Kind.DVU))
     async with anyio.create_task_group() as group:
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             await CoverageWaiter(cast("Any", log), group, log.wake_owner).wait(KEY, 7)
         group.cancel_scope.cancel()
     assert log.used == used
@@ -93,7 +93,7 @@ async def test_a_branch_is_woken_once_though_its_log_has_to_be_followed_again(
 
     monkeypatch.setattr(log, "follow", follow_twice)
     async with anyio.create_task_group() as group:
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             await CoverageWaiter(cast("Any", log), group, log.wake_owner).wait(KEY, 7)
         group.cancel_scope.cancel()
     assert log.used == 1
@@ -111,7 +111,7 @@ async def test_who_was_covered_before_the_log_was_denied_is_not_refused() -> Non
         except NotAllowed:
             ended[sequence] = "refused"
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             covers = CoverageWaiter(cast("Any", log), group, log.wake_owner)
             async with anyio.create_task_group() as waiters:

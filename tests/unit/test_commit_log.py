@@ -165,7 +165,7 @@ async def test_an_owner_that_is_abandoned_repeats_nothing(at: str) -> None:
     commits = log_on(stream)
     if at == "before":
         commits.abandon()
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
 
             async def fenced() -> None:
@@ -189,7 +189,7 @@ async def test_an_owner_that_is_abandoned_looks_for_its_commit_no_longer() -> No
         with pytest.raises(FencedError):
             await append(commits)
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(fenced)
             while stream.outages == 1_000_000:
@@ -219,7 +219,7 @@ async def test_an_append_that_is_cancelled_is_settled_first() -> None:
     the log."""
     stream = HangsAtFirst(FULL, STALE, found="ours")
     commits = log_on(stream)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group, anyio.create_task_group() as owner:
 
             async def stop() -> None:
@@ -243,7 +243,7 @@ async def test_a_view_is_opened_when_no_thread_reads_an_older_one() -> None:
         async with commits.view():
             opened.set()
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             with commits.state.view():
                 await append(commits, 2)

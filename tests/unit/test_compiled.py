@@ -168,7 +168,7 @@ def test_threads_that_compile_at_once_keep_it_where_it_belongs(tmp_path: Path, m
 
     def second(one: Any) -> Any:
         second_is_in.set()
-        first_is_done.wait(10)
+        first_is_done.wait(60)
         folders.append(numba.config.CACHE_DIR)
         return one
 
@@ -177,7 +177,7 @@ def test_threads_that_compile_at_once_keep_it_where_it_belongs(tmp_path: Path, m
     with ThreadPoolExecutor(2) as threads:
         one = threads.submit(loader.compile_module, SimpleNamespace(twice=lambda x: 2 * x))
         one.add_done_callback(lambda _: first_is_done.set())
-        first_is_in.wait(10)
+        first_is_in.wait(60)
         two = threads.submit(loader.compile_module, SimpleNamespace(twice=lambda x: 2 * x))
         assert one.result().twice(2) == two.result().twice(2) == 4
     assert folders == [loader._cache_folder()]

@@ -118,7 +118,7 @@ def test_who_waits_again_after_a_refusal_is_refused_again_while_others_are_told(
         log = Refusing()
         async with anyio.create_task_group() as group:
             waiter = CoverageWaiter(cast("Any", log), group, log.wake_owner)
-            with anyio.fail_after(30):
+            with anyio.fail_after(60):
                 async with anyio.create_task_group() as waiting:
                     waiting.start_soon(wait_twice, waiter)
                     waiting.start_soon(wait_twice, waiter)

@@ -348,7 +348,7 @@ async def test_the_end_of_a_job_begins_the_next() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 async def test_who_waits_when_the_engine_stops_is_told() -> None:
     errors: list[str | None] = []
 

@@ -14,6 +14,7 @@ from rebaser_client.errors import ClientClosedError, NotAllowed
 from rebaser_client.nats.errors import NoAnswerError
 from rebaser_client.nats.messages import Msg
 from rebaser_client.nats.replies import LATE, Replies
+from tests.simulation.loop import SimLoop
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +31,7 @@ async def test_an_answer_that_stood_in_the_socket_while_the_loop_was_held_up_cou
         loop.add_reader(ours, lambda: loop.call_soon(replies.handle, inbox, "", ours.recv(10), None))
         theirs.send(b"answer")
         time.sleep(0.05 + 2 * LATE)  # noqa: ASYNC251 - that is the point
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             assert (await future).data == b"answer"
         loop.remove_reader(ours)
 
@@ -45,7 +46,7 @@ async def test_a_loop_that_is_always_held_up_gives_up_all_the_same() -> None:
             loop.call_soon(hold_up)
 
     hold_up()
-    with anyio.fail_after(30), pytest.raises(NoAnswerError, match=r"within 0\.01 s"):
+    with anyio.fail_after(60), pytest.raises(NoAnswerError, match=r"within 0\.01 s"):
         await future
 
 
@@ -84,27 +85,30 @@ async def test_answers_that_nobody_awaits_when_a_connection_ends_are_no_errors()
     assert told == []
 
 
-async def test_each_request_has_its_own_deadline() -> None:
-    """Requests with the same timeout share a timer."""
+def test_each_request_has_its_own_deadline() -> None:
+    """Requests with the same timeout share a timer. In virtual time, because on a busy machine, timers are late."""
+    loop = SimLoop()
+    loop.run_until_complete(deadlines_are_kept())
+    loop.close()
+
+
+async def deadlines_are_kept() -> None:
     replies = Replies("_INBOX.x.")
     began = asyncio.get_running_loop().time()
     opened = [replies.open_request("s", 0.2)]
-    await anyio.sleep(0.1)
+    await asyncio.sleep(0.1)
     opened += [replies.open_request("s", 0.2), replies.open_request("s", 0.05), replies.open_request("s", 0.2)]
     answered = opened.pop()
     replies.handle(answered.inbox, "", b"answer", None)
     ended: list[tuple[int, float]] = []
-    async with anyio.create_task_group() as group:
-        for number, pending in enumerate(opened):
 
-            async def expect(number: int, future: asyncio.Future[Msg]) -> None:
-                with pytest.raises(NoAnswerError):
-                    await future
-                ended.append((number, asyncio.get_running_loop().time() - began))
+    async def expect(number: int, future: asyncio.Future[Msg]) -> None:
+        with pytest.raises(NoAnswerError):
+            await future
+        ended.append((number, round(asyncio.get_running_loop().time() - began, 6)))
 
-            group.start_soon(expect, number, pending.future)
-    assert [number for number, _ in ended] == [2, 0, 1]
-    assert all(after >= least for (_, after), least in zip(ended, (0.15, 0.2, 0.3), strict=True))
+    await asyncio.gather(*(expect(number, pending.future) for number, pending in enumerate(opened)))
+    assert ended == [(2, 0.15), (0, 0.2), (1, 0.3)]
     assert (await answered.future).data == b"answer"
 
 
@@ -112,7 +116,7 @@ async def test_a_timeout_that_had_no_requests_for_a_while_is_kept_again() -> Non
     replies = Replies("_INBOX.x.")
     for _ in range(3):
         opened = [replies.open_request("s", 0.01) for _ in range(2)]
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             for pending in opened:
                 with pytest.raises(NoAnswerError):
                     await pending.future

@@ -106,7 +106,7 @@ async def test_progress_that_cannot_be_told_is_told_later() -> None:
     )
     running = [(ChangeSetKey("ws", name), Progress(1, 0.0)) for name in ("a", "b")]
     reporter = ProgressReporter(cast("Any", context), lambda: running)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(reporter.run)
             while len(told) < 3:

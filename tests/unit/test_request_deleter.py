@@ -52,7 +52,7 @@ async def test_a_group_that_failed_is_deleted_later(monkeypatch: pytest.MonkeyPa
     sequences = range(1, 2 * GROUP + 2)
     deleter.add(sequences, CREATED)
     assert deleter.queued == len(sequences)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         await deleter.flush()
     assert (stream.deleted, deleter.queued) == (set(sequences), 0)
     assert stream.calls == 3 + len(fails)
@@ -63,7 +63,7 @@ async def test_what_is_added_while_others_are_deleted_is_deleted_too(monkeypatch
     monkeypatch.setattr(deleting, "GATHER", 0.0)
     stream = Stream({1})
     deleter = RequestDeleter(cast("Any", stream), "requests")
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(deleter.run)
             for wanted in (1, 2, 3):
@@ -132,7 +132,7 @@ async def delete_until_idle(deleter: RequestDeleter) -> None:
     """Run `deleter` until nothing is queued."""
     async with anyio.create_task_group() as group:
         group.start_soon(deleter.run)
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while deleter.queued:  # noqa: ASYNC110 - nothing tells
                 await anyio.sleep(0.001)
         group.cancel_scope.cancel()
@@ -239,7 +239,7 @@ async def test_what_could_not_be_deleted_before_the_stream_was_replaced_is_dropp
     stream.created, stream.last = created, last
     deleter = RequestDeleter(cast("Any", stream), "requests")
     deleter.add([1, 2, 3], CREATED)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         await deleter.flush()
     assert (stream.calls, stream.deleted, deleter.queued) == (1, set(), 0)
 

@@ -127,7 +127,7 @@ async def test_the_connection_of_a_session_that_is_lost_is_cut_under_its_jobs(
 
     monkeypatch.setattr(SessionManager, "_open", open_)
     keeper = SessionManager("sc://elsewhere:1", EngineSettings(), lambda _: None)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(keeper.run)
             active = await keeper.session()
@@ -156,7 +156,6 @@ async def test_a_session_without_jobs_that_does_not_answer_is_replaced(
 ) -> None:
     """Otherwise, the next update would be the first to notice that Spark has ended."""
     monkeypatch.setattr(session_manager, "_CHECK", 0.001)
-    monkeypatch.setattr(session_manager, "_CHECK_TIMEOUT", 0.001 if hangs else 30.0)
     sessions: list[Cut] = []
 
     class Checked(Cut):
@@ -177,12 +176,14 @@ async def test_a_session_without_jobs_that_does_not_answer_is_replaced(
                 raise SessionError("no")
 
     async def open_(_: SessionManager) -> Checked:
+        # Of a session that answers, an answer would often be late after so short a time.
+        monkeypatch.setattr(session_manager, "_CHECK_TIMEOUT", 0.001 if hangs and not sessions else 60.0)
         sessions.append(Checked())
         return cast("Checked", sessions[-1])
 
     monkeypatch.setattr(SessionManager, "_open", open_)
     keeper = SessionManager("sc://elsewhere:1", EngineSettings(), lambda _: None)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(keeper.run)
             while len(sessions) < 2 or cast("Any", sessions[1]).checks < 2:  # noqa: ASYNC110 - nobody tells
@@ -190,10 +191,10 @@ async def test_a_session_without_jobs_that_does_not_answer_is_replaced(
             active = await keeper.session()
             assert active.session is cast("Any", sessions[1])
             active.running_jobs = 1  # its end would tell
-            await anyio.sleep(0.05)
-            checks = cast("Any", sessions[1]).checks
-            await anyio.sleep(0.05)
-            assert cast("Any", sessions[1]).checks == checks
+            before = -1
+            while (now := cast("Any", sessions[1]).checks) != before:
+                before = now
+                await anyio.sleep(0.05)  # one check may have begun before; the next ones would come in that time
             active.running_jobs = 0
             tasks.cancel_scope.cancel()
     assert len(events.named("spark_lost")) == 1
@@ -213,7 +214,7 @@ async def test_an_outage_after_another_is_waited_for_as_if_it_were_the_first(
 
     monkeypatch.setattr(SessionManager, "_open", open_)
     keeper = SessionManager("sc://elsewhere:1", EngineSettings(), lambda _: None)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(keeper.run)
             (await keeper.session()).mark_lost()
@@ -235,7 +236,7 @@ async def test_a_session_that_is_replaced_is_closed_when_its_jobs_have_ended(mon
 
     monkeypatch.setattr(SessionManager, "_open", open_)
     keeper = SessionManager("sc://elsewhere:1", EngineSettings(), lambda _: None)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(keeper.run)
             active = await keeper.session()
@@ -302,7 +303,7 @@ async def test_who_waits_for_a_spark_that_cannot_be_reached_is_told(monkeypatch:
 
     monkeypatch.setattr(SessionManager, "_open", open_)
     keeper = SessionManager("sc://elsewhere:1", EngineSettings(), down)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(keeper.run)
             await told.wait()

@@ -49,7 +49,7 @@ async def ask(info: SharedStreamInfo, found: list[object]) -> None:
 async def test_who_asks_while_a_call_is_under_way_gets_the_next_one() -> None:
     stream = Stream()
     info, early, late = SharedStreamInfo(cast("Any", stream), "requests"), list[object](), list[object]()
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             for _ in range(3):
                 group.start_soon(ask, info, early)
@@ -68,7 +68,7 @@ async def test_a_call_that_fails_fails_for_all_who_share_it_and_for_nobody_later
     stream = Stream(1)
     stream.go.set()
     info, found = SharedStreamInfo(cast("Any", stream), "requests"), list[object]()
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             for _ in range(3):
                 group.start_soon(ask, info, found)
@@ -82,7 +82,7 @@ async def test_nobody_is_told_of_a_failure_that_its_caller_no_longer_asks_for() 
     stream = Stream(1)
     stream.go.set()
     future = SharedStreamInfo(cast("Any", stream), "requests").start()
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while not future.done():
             await anyio.lowlevel.checkpoint()
     del future

@@ -104,7 +104,7 @@ async def test_a_sweep_that_is_cut_off_by_a_shutdown_is_left_to_another_server_a
 async def test_a_message_that_cannot_be_published_now_is_published_later() -> None:
     refused = ApiError(503, 10023, "insufficient resources")
     stream = Stream(refused, TransientError("no answer"))
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(sweeper(stream, 0.001)._keep_message)
             while stream.published < 3:

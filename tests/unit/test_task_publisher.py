@@ -51,7 +51,7 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> Tasks:
 
 @pytest.fixture
 async def publisher(tasks: Tasks) -> AsyncIterator[TaskPublisher]:
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             yield TaskPublisher(cast("Any", None), Subjects(""), group)
 
@@ -72,7 +72,7 @@ async def test_a_call_while_a_task_is_published_is_served_by_the_next(publisher:
 
 
 async def test_nobody_waits_for_a_client_that_was_closed(tasks: Tasks) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             publisher = TaskPublisher(cast("Any", None), Subjects(""), group)
             first = publisher.start(KEY)
@@ -219,7 +219,7 @@ async def test_a_task_that_is_refused_is_left_to_the_sweeper_and_one_that_fails_
 
     monkeypatch.setattr(task_publisher, "publish_task", publish)
     monkeypatch.setattr(task_publisher, "GIVE_UP", give_up)
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             await TaskPublisher(cast("Any", None), Subjects(""), group).publish(KEY)
     assert tried == tries
