@@ -13,22 +13,27 @@ from tests.docs.site import build, llms, prepared
 needs_zensical = pytest.mark.skipif(find_spec("zensical") is None, reason="Zensical is not installed: --group site")
 
 
-@needs_zensical
-def test_every_page_and_heading_is_on_the_site(tmp_path: Path) -> None:
-    done = build(tmp_path)
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = build(folder)
     assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@needs_zensical
+def test_every_page_and_heading_is_on_the_site(site: Path) -> None:
     for page in DOCS.rglob("*.md"):
         path = page.relative_to(DOCS)
-        html = tmp_path / (path.parent if path.name == "README.md" else path.with_suffix("")) / "index.html"
+        html = site / (path.parent if path.name == "README.md" else path.with_suffix("")) / "index.html"
         shown = html.read_text()
         if path.parts[0] not in ("decisions", "reference"):
             assert [anchor for anchor in anchors(page) if f'id="{anchor}"' not in shown] == [], path
 
 
 @needs_zensical
-def test_pages_are_listed_in_the_order_of_the_index_and_name_no_fonts_or_scripts_elsewhere(tmp_path: Path) -> None:
-    assert build(tmp_path).returncode == 0
-    shown = (tmp_path / "limits" / "index.html").read_text()
+def test_pages_are_listed_in_the_order_of_the_index_and_name_no_fonts_or_scripts_elsewhere(site: Path) -> None:
+    shown = (site / "limits" / "index.html").read_text()
     places = [
         shown.index(f'href="{link}"') for link in ("../concepts/", "../testing/", "../accounts/", "../changelog/")
     ]
@@ -37,10 +42,9 @@ def test_pages_are_listed_in_the_order_of_the_index_and_name_no_fonts_or_scripts
 
 
 @needs_zensical
-def test_the_site_has_what_its_list_for_language_models_names(tmp_path: Path) -> None:
-    assert build(tmp_path).returncode == 0
-    links = re.findall(r"\]\((.+?)\)", (tmp_path / "llms.txt").read_text())
-    assert [link for link in links if not (tmp_path / link).is_file()] == []
+def test_the_site_has_what_its_list_for_language_models_names(site: Path) -> None:
+    links = re.findall(r"\]\((.+?)\)", (site / "llms.txt").read_text())
+    assert [link for link in links if not (site / link).is_file()] == []
 
 
 def test_the_list_for_language_models_has_every_page_with_its_title() -> None:
