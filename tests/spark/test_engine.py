@@ -167,12 +167,16 @@ async def test_a_job_that_takes_long_says_how_far_it_is(engine: Engine) -> None:
 
 async def test_a_late_job_is_ended_and_its_worker_too(engine: Engine, jvm_pid: int) -> None:
     await one(engine, 1)  # starts a worker, which the next job will use
-    idle = workers(jvm_pid)
-    with pytest.raises(DvuError, match="longer than 2 s") as caught:
-        await engine.evaluate(slow(30), label="slow", timeout=2)
-    assert caught.value.code == "late"
-    with anyio.fail_after(60):
-        await any_ended(idle)
+    with anyio.fail_after(240):
+        while True:
+            idle = workers(jvm_pid)
+            with pytest.raises(DvuError, match="longer than 2 s") as caught:
+                await engine.evaluate(slow(30), label="slow", timeout=2)
+            assert caught.value.code == "late"
+            with anyio.move_on_after(30):
+                await any_ended(idle)
+                break
+            # On a busy machine, the time may be over before a worker begins.
     assert engine.state == "ready"
     await one(engine, 1)
 
@@ -209,7 +213,7 @@ async def test_a_job_that_nobody_waits_for_is_interrupted(engine: Engine, events
             tasks.start_soon(watch)
             await anyio.lowlevel.checkpoint()
             await engine.evaluate(slow(30), label="abandoned")
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         await one(engine, 1)
     assert engine.state == "ready"
     assert not events.named("dvu_job_failed")
@@ -240,7 +244,7 @@ async def test_a_server_that_hangs_holds_nobody(engine: Engine, jvm_pid: int, ev
         tasks.start_soon(watch)
         await anyio.lowlevel.checkpoint()
         try:
-            with anyio.fail_after(60):
+            with anyio.fail_after(120):
                 await engine.evaluate(slow(30), label="hung")
         finally:
             with anyio.CancelScope(shield=True):
@@ -283,7 +287,7 @@ async def test_a_call_that_was_answered_is_in_no_circle(engine: Engine) -> None:
     gc.disable()
     try:
         await one(engine, 1)
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while any(isinstance(found, EvaluateCall) and found.job is not None for found in gc.get_objects()):  # noqa: ASYNC110
                 await anyio.sleep(0.01)
     finally:

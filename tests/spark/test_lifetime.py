@@ -137,7 +137,7 @@ def test_a_jvm_knows_how_many_tasks_it_runs_at_once() -> None:
 async def test_one_that_is_stopped_while_it_starts_says_nothing(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, tmp_path: Path, killed: bool
 ) -> None:
-    with prestarted_spark(load_settings(spark="local[1]", scratch=tmp_path)) as jvm, anyio.fail_after(60):
+    with prestarted_spark(load_settings(spark="local[1]", scratch=tmp_path)) as jvm, anyio.fail_after(240):
         while not list(tmp_path.rglob("blockmgr-*")):  # noqa: ASYNC110, ASYNC240 - Java is amid it then
             await anyio.sleep(0.01)
         assert jvm is not None
@@ -158,7 +158,7 @@ def test_a_signal_while_modules_are_loaded_or_all_ends_leaves_nothing(
         assert program.stdout is not None
         java = int(program.stdout.readline())
         program.send_signal(end)
-        _, said = program.communicate(timeout=60)
+        _, said = program.communicate(timeout=240)
     assert (program.returncode, said) == (128 + end, b"")
     assert list(short_folder.iterdir()) == []
     assert not Path(f"/proc/{java}").exists()
