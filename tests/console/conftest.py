@@ -6,6 +6,7 @@ import pytest
 
 from rebaser.testing import LocalRebaser, local_rebaser
 from rebaser_client import RebaserClient
+from tests.support.browser import Shared
 from tests.support.web_console import WebConsole, web_console, workspace
 
 
@@ -13,6 +14,22 @@ from tests.support.web_console import WebConsole, web_console, workspace
 def installation() -> Iterator[LocalRebaser]:
     with local_rebaser(quiescent_period=1) as running:
         yield running
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def shared_browser(anyio_backend: str) -> AsyncIterator[None]:
+    async with Shared():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def enough_time(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give searches and first looks the time that they need on a busy machine. Otherwise, an answer has only a part."""
+    if "own_nats" in request.fixturenames:  # the test may take NATS away, and would wait for it
+        return
+    for bound in ("api.dead_letters.SCAN", "api.updates.SCAN", "api.elsewhere.SECONDS", "live.hub.FIRST_LOOK"):
+        monkeypatch.setattr(f"rebaser.console.{bound}", 120.0)
+    monkeypatch.setattr("rebaser_client.log.scan.MAX_SECONDS", 120.0)
 
 
 @pytest.fixture

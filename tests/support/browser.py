@@ -4,7 +4,7 @@ import importlib.util
 import os
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,12 +50,51 @@ class Seen:
             self.complaints.append(message.text)
 
 
+class Shared:
+    """The browser that the tests of an event loop share. It starts with the first of them that needs it."""
+
+    now: "Shared | None" = None
+
+    def __init__(self) -> None:
+        self._stack = AsyncExitStack()
+        self._running: Any = None
+
+    async def get(self) -> Any:
+        if self._running is None or not self._running.is_connected():
+            self._running = await self._stack.enter_async_context(started())
+        return self._running
+
+    async def __aenter__(self) -> None:
+        Shared.now = self
+
+    async def __aexit__(self, *_: object) -> None:
+        Shared.now = None
+        await self._stack.aclose()
+
+
 @asynccontextmanager
 async def browser() -> AsyncIterator[Any]:
+    """A browser without pages: the shared one, if there is one. Starting another takes a second of processor time."""
+    if Shared.now is None:
+        async with started() as running:
+            yield running
+        return
+    running = await Shared.now.get()
+    try:
+        yield running
+    finally:
+        for context in running.contexts:  # of a test that failed
+            await context.close()
+
+
+@asynccontextmanager
+async def started() -> AsyncIterator[Any]:
     from playwright.async_api import async_playwright
 
     async with async_playwright() as driver:
-        running = await driver.chromium.launch(executable_path=chromium(), headless=True, args=list(FLAGS))
+        running = await driver.chromium.launch(
+            executable_path=chromium(), headless=True, args=list(FLAGS), timeout=120_000
+        )
         yield running
         await running.close()
 
