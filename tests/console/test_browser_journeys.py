@@ -134,6 +134,7 @@ async def test_a_missing_input_is_defined_on_a_branch_by_keyboard(
 
 async def test_what_is_chosen_shows_in_the_colours_of_the_system(running: Any, console: WebConsole) -> None:
     context = await running.new_context(forced_colors="active", reduced_motion="reduce")
+    context.set_default_timeout(120_000)
     page = await context.new_page()
     await page.goto(f"{console.url}/change-sets")
     await page.wait_for_selector(".chip")

@@ -65,7 +65,7 @@ async def reach(page: Any, text: str, key: str = "Tab") -> None:
 async def focused(page: Any, selector: str) -> None:
     """Wait until what has the focus matches `selector`, and can be seen."""
     problem = ""
-    with anyio.move_on_after(60):
+    with anyio.move_on_after(120):
         while True:
             problem = await page.evaluate(HIDDEN)
             if not problem and await page.evaluate("(wanted) => document.activeElement.matches(wanted)", selector):

@@ -14,6 +14,7 @@ from tests.support.web_console import WebConsole, web_console
 
 pytestmark = pytest.mark.anyio
 TOKEN = "the-token-of-this-console"
+FOCUSED = "document.activeElement.name === 'token'"  # a browser may focus a field after it has loaded the page
 WANTED = [
     "//evil.example.com",
     "/\\\\evil.example.com",
@@ -47,6 +48,7 @@ async def test_somebody_logs_in_by_keyboard_and_out(running: Any, locked: WebCon
     async with opened(running, seen=seen) as page:
         await page.goto(f"{url}/change-sets?q=nothing")
         await page.wait_for_url(f"{url}/login?next=**")
+        await page.wait_for_function(FOCUSED)
         await page.keyboard.type("a wrong token")
         await page.keyboard.press("Enter")
         await page.wait_for_selector("text=this is not the token")
@@ -71,6 +73,7 @@ async def test_a_page_whose_session_ends_leads_to_the_login(
     monkeypatch.setattr("rebaser.console.stream.RETRY", 100)
     async with opened(running) as page:
         await page.goto(f"{locked.url}/")
+        await page.wait_for_function(FOCUSED)
         await page.keyboard.type(f"{TOKEN}\n")
         await page.wait_for_selector(".tiles")
         await page.wait_for_url(f"{locked.url}/login?next=**")
@@ -89,6 +92,7 @@ async def test_a_page_without_a_stream_is_not_shown_again_after_the_logout(
     compare = f"{locked.url}/compare?workspace=none&a=main&b=draft"
     async with opened(running) as page:
         await page.goto(compare)
+        await page.wait_for_function(FOCUSED)
         await page.keyboard.type(f"{TOKEN}\n")
         await page.wait_for_url(compare)
         await page.wait_for_selector("h1")
@@ -123,7 +127,7 @@ async def test_the_page_has_no_barrier(running: Any, locked: WebConsole) -> None
     for theme, size in (("light", "desk"), ("dark", "phone")):
         async with opened(running, theme=theme, size=size) as page:
             await page.goto(f"{locked.url}/login")
-            assert await page.evaluate("document.activeElement.name") == "token"
+            await page.wait_for_function(FOCUSED)
             await page.keyboard.type("wrong\n")
             await page.wait_for_selector("text=this is not the token")
             assert await barriers(page, script) == []

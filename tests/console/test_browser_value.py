@@ -131,7 +131,7 @@ async def test_while_a_large_change_set_is_loaded_the_page_tells_how_far(
     go_on = threading.Event()
 
     def slow(state: ChangeSetState) -> BrowsedState:
-        go_on.wait(60)
+        go_on.wait(240)
         return BrowsedState(state)
 
     monkeypatch.setattr(states, "BrowsedState", slow)

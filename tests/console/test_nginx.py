@@ -95,10 +95,10 @@ async def proxied(
 
 
 async def test_the_guide_leads_to_a_console_that_knows_its_users(
-    installation: LocalRebaser, client: RebaserClient, ws: str, tmp_path: Path, free_tcp_port: int, events: Events
+    installation: LocalRebaser, client: RebaserClient, ws: str, tmp_path: Path, unused_port: int, events: Events
 ) -> None:
     await client.enqueue_updates_with_reply(ws, "main", [Set(f"v/{at}", "x" * 400) for at in range(1000)])
-    async with proxied(installation, tmp_path, free_tcp_port, access=TRUSTED, actions=True) as (direct, front):
+    async with proxied(installation, tmp_path, unused_port, access=TRUSTED, actions=True) as (direct, front):
         assert (await front.ask("/")).status == 401
         assert (await front.ask("/", headers=LOGIN)).status == 200
         path, known = f"/api/v1/change-sets/{ws}/main/values.jsonl", {"x-forwarded-user": "ann"}
@@ -118,11 +118,11 @@ async def test_the_guide_leads_to_a_console_that_knows_its_users(
 
 
 async def test_a_live_page_is_not_held_back(
-    installation: LocalRebaser, client: RebaserClient, ws: str, tmp_path: Path, free_tcp_port: int
+    installation: LocalRebaser, client: RebaserClient, ws: str, tmp_path: Path, unused_port: int
 ) -> None:
     """nginx would collect several events until one of its buffers is full."""
     await client.enqueue_updates_with_reply(ws, "main", [Set("a", 1)])
-    async with proxied(installation, tmp_path, free_tcp_port, access=TRUSTED) as (_, front):
+    async with proxied(installation, tmp_path, unused_port, access=TRUSTED) as (_, front):
         async with await anyio.connect_tcp("127.0.0.1", front.port) as stream:
             lines = "".join(f"{name}: {value}\r\n" for name, value in LOGIN.items())
             host = f"host: 127.0.0.1:{front.port}"
@@ -146,24 +146,24 @@ async def test_a_live_page_is_not_held_back(
 async def test_a_mistake_opens_nothing(
     installation: LocalRebaser,
     tmp_path: Path,
-    free_tcp_port: int,
+    unused_port: int,
     change: tuple[str, str],
     access: ProxyAccess | None,
     code: str,
 ) -> None:
     """Without `access`, the console has no login."""
     options = {} if access is None else {"access": access}
-    async with proxied(installation, tmp_path, free_tcp_port, change, **options) as (_, front):
+    async with proxied(installation, tmp_path, unused_port, change, **options) as (_, front):
         for path in ("/", "/api/v1/overview"):
             reply = await front.ask(path, headers=LOGIN)
             assert (reply.status, reply.json()["error"]["code"]) == (403, code)
 
 
 async def test_a_proxy_that_replaces_the_host_is_named_when_an_action_fails(
-    installation: LocalRebaser, ws: str, tmp_path: Path, free_tcp_port: int
+    installation: LocalRebaser, ws: str, tmp_path: Path, unused_port: int
 ) -> None:
     change = (r" +proxy_set_header Host.*\n", "")
-    async with proxied(installation, tmp_path, free_tcp_port, change, access=TRUSTED, actions=True) as (_, front):
+    async with proxied(installation, tmp_path, unused_port, change, access=TRUSTED, actions=True) as (_, front):
         headers = LOGIN | {"content-type": "application/json", "x-rebaser-action": "1"}
         headers |= {"origin": f"http://127.0.0.1:{front.port}"}
         reply = await front.ask(f"/api/v1/change-sets/{ws}/main/edit", method="POST", headers=headers, body=b"{}")
