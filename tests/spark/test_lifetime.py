@@ -20,6 +20,7 @@ from rebaser.dvu.spark.engine import Engine, EngineSettings
 from rebaser.embedded.spark import Jvm, _lock, _remove_abandoned, check_java
 from rebaser.settings import load_settings
 from rebaser_core.errors import ConfigError, DvuError
+from tests.support.draws import drawing
 from tests.support.processes import ended
 from tests.support.updates_on_spark import one
 
@@ -41,6 +42,8 @@ except KeyboardInterrupt:
     pass
 """
 
+
+KILLED = drawing("the end of a Spark that starts").choice((False, True))
 
 AHEAD = r"""
 import sys
@@ -133,7 +136,9 @@ def test_a_jvm_knows_how_many_tasks_it_runs_at_once() -> None:
 
 @pytest.mark.spark
 @pytest.mark.anyio
-@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize(
+    "killed", [pytest.param(one, marks=[] if one == KILLED else pytest.mark.long) for one in (False, True)]
+)
 async def test_one_that_is_stopped_while_it_starts_says_nothing(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, tmp_path: Path, killed: bool
 ) -> None:
