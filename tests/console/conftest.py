@@ -1,12 +1,13 @@
 """One installation for the tests of each module, and a separate console for each test."""
 
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
 from rebaser.testing import LocalRebaser, local_rebaser
 from rebaser_client import RebaserClient
-from tests.support.browser import Shared
+from tests.support.browser import Shared, browser, need_browser
 from tests.support.web_console import WebConsole, web_console, workspace
 
 
@@ -54,3 +55,11 @@ async def client(anyio_backend: str, installation: LocalRebaser) -> AsyncIterato
 @pytest.fixture
 def ws() -> str:
     return workspace()
+
+
+@pytest.fixture
+async def running(anyio_backend: str) -> AsyncIterator[Any]:
+    """A browser; without one, the test is skipped."""
+    need_browser()
+    async with browser() as started:
+        yield started

@@ -1,5 +1,7 @@
 """Dead letters through the API, on a real installation: pages, one letter, redriving and dropping."""
 
+from types import SimpleNamespace
+
 import anyio
 import pytest
 
@@ -127,15 +129,21 @@ async def test_an_action_that_takes_too_long_tells_what_it_did(
     acting: WebConsole, letters: list[int], events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """NATS goes away after the first letter. One bound holds for all, not one for each."""
-    drop = DeadLetterBox.drop
+    drop, bounds = DeadLetterBox.drop, list[anyio.CancelScope]()
+
+    def bounded(seconds: float) -> anyio.CancelScope:
+        bounds.append(anyio.move_on_after(seconds))
+        return bounds[-1]
 
     async def stuck(self: DeadLetterBox, letter: DeadLetter) -> None:
         if letter.sequence != letters[0]:
+            [bound] = bounds
+            bound.deadline = anyio.current_time()
             await anyio.sleep_forever()
         await drop(self, letter)
 
     monkeypatch.setattr(DeadLetterBox, "drop", stuck)
-    monkeypatch.setattr(dead_letters, "ACTING", 2.0)
+    monkeypatch.setattr(dead_letters, "anyio", SimpleNamespace(move_on_after=bounded))
     answer = await acting.act("/dead-letters/drop", {"sequences": letters, "count": 3})
     assert answer == {"done": 1, "gone": 0, "failed": [], "unsure": [letters[1]], "left": 1}
     assert [event["outcome"] for event in events.named("console_action")] == ["partly"]

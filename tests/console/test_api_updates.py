@@ -28,12 +28,14 @@ def installation() -> Iterator[LocalRebaser]:
         yield running
 
 
-async def seen(console: WebConsole, path: str, wanted: dict[str, int]) -> Any:
-    """The answer of a live resource, as soon as it counts updates like this."""
+async def seen(console: WebConsole, path: str, *wanted: tuple[str, str | None]) -> Any:
+    """The answer of a live resource, as soon as it has these change sets, with these stages of their updates."""
     async with console.live(path) as live:
         while True:
             name, answer = await live.next()
-            if name == "state" and wanted.items() <= answer["counts"].items():
+            if name != "state":
+                continue
+            if wanted == tuple((row["changeSetId"], (row["update"] or {}).get("stage")) for row in answer["rows"]):
                 return answer
 
 
@@ -43,19 +45,19 @@ async def test_what_runs_comes_with_its_progress_and_what_fails_with_its_reason(
     with troubled_updates() as ended:
         for name in ("hang", "fail"):
             await client.enqueue_updates_with_reply(ws, name, troubled(name))
-        answer = await seen(console, f"/dvu?q={ws}", {"running": 1, "due": 1})
+        answer = await seen(console, f"/dvu?q={ws}", ("hang", "spark"), ("fail", None))
         running, due = answer["rows"]
-        assert (running["changeSetId"], running["server"]) == ("hang", "local")
+        assert (answer["counts"], running["server"]) == ({"all": 2, "running": 1, "due": 1}, "local")
         assert running["update"].keys() == {"done", "total", "seconds", "stage", "plan", "wave", "sparkTag"}
         assert running["update"]["sparkTag"] is None, "functions run in this process, without Spark"
-        assert (running["update"]["stage"], running["update"]["plan"]) == ("spark", "packets")
-        assert (due["changeSetId"], due["update"], due["debt"]) == ("fail", None, True)
+        assert running["update"]["plan"] == "packets"
+        assert (due["update"], due["debt"]) == (None, True)
         assert answer["engines"] == [{"server": "local", "dvu": "ready"}]
-        page = await console.get(f"/dvu?q={ws}&state=due&limit=1")
-        assert ([row["changeSetId"] for row in page["rows"]], page["matching"]) == (["fail"], 1)
+        page = await seen(console, f"/dvu?q={ws}&state=due&limit=1", ("fail", None))
+        assert page["matching"] == 1
         assert (await console.get("/dvu?q=no-such-name"))["rows"] == []
-        reason: Any = {"failures": 0}
-        while not reason["failures"]:
+        reason: Any = {"code": "", "failures": 0}
+        while not reason["failures"] or reason["code"] != "dvu_waiting":  # meanwhile, it is tried again and again
             found = await console.get(f"/dvu/reasons?q={ws}")
             assert found["reasons"].keys() <= {f"{ws}/fail"}, "an update that runs does not wait"
             reason = found["reasons"].get(f"{ws}/fail", reason)

@@ -1,25 +1,16 @@
 """The pages of one change set in a real browser: from a failing value to its cause, live, and hostile texts."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from rebaser_client import Derive, RebaserClient, Set, Update
-from tests.support.browser import SIZES, Seen, browser, need_browser, opened
+from tests.support.browser import MARKUP, check_pages, in_each_look, opened
 from tests.support.web_console import WebConsole
 
 pytestmark = [pytest.mark.anyio]
 
-MARKUP = "<img src=x onerror=document.title='owned'>"
 TABS = ("", "/commits", "/explain", "/value?id=cart/total", "/commit")
-
-
-@pytest.fixture
-async def running(anyio_backend: str) -> AsyncIterator[Any]:
-    need_browser()
-    async with browser() as started:
-        yield started
 
 
 @pytest.fixture
@@ -36,22 +27,11 @@ async def path(client: RebaserClient, ws: str) -> str:
     return f"/change-sets/{ws}/main"
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@in_each_look
 async def test_pages_open_without_a_complaint_and_texts_stay_texts(
     running: Any, console: WebConsole, path: str, theme: str, size: str
 ) -> None:
-    seen = Seen()
-    async with opened(running, theme=theme, size=size, seen=seen) as page:
-        for tab in TABS:
-            await page.goto(console.url + path + tab)
-            await page.wait_for_selector(".tabs")
-            await page.wait_for_selector(".loading", state="detached")
-            wide = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-            assert wide <= 0, f"{tab} is {wide} pixels wider than the window"
-            assert await page.locator("main img").count() == 0
-            assert await page.title() != "owned"
-    assert seen.complaints == []
+    await check_pages(running, [(console.url + path + tab, ".tabs") for tab in TABS], theme=theme, size=size)
 
 
 async def test_from_a_failing_value_to_its_cause_in_four_clicks(running: Any, console: WebConsole, path: str) -> None:

@@ -2,7 +2,6 @@
 show."""
 
 import shlex
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from rebaser_client.jetstream import Connection, JetStream
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
 from tests.console.test_browser_keyboard import reach
-from tests.support.browser import SIZES, Seen, browser, need_browser, opened
+from tests.support.browser import SIZES, Seen, check_page, opened
 from tests.support.web_console import WebConsole
 
 pytestmark = pytest.mark.anyio
@@ -28,14 +27,6 @@ IDS = [
     'q"\\?b#c&d',
     "__proto__",
 ]
-TOO_WIDE = "document.documentElement.scrollWidth > innerWidth"
-
-
-@pytest.fixture
-async def running(anyio_backend: str) -> AsyncIterator[Any]:
-    need_browser()
-    async with browser() as started:
-        yield started
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -53,11 +44,11 @@ async def test_hard_names_fit_and_suggested_commands_quote_them(
         for path in ("/-main", "/-main?q=*", "/-main/commits", "/-draft/changes?derived=yes", "/-draft/conflicts"):
             await page.goto(f"{console.url}/change-sets/{space}{path}")
             await page.wait_for_selector("[data-rows] a, article")
-            assert not await page.evaluate(TOO_WIDE), path
+            await check_page(page)
         commands = await page.locator("article p.mono").all_inner_texts()
         await page.goto(f"{console.url}/change-sets/{space}/-main/value?id={'x' * 200}")
         await page.wait_for_selector(".block.value")
-        assert not await page.evaluate(TOO_WIDE)
+        await check_page(page)
     assert sorted(shlex.split(line)[-1] for line in commands) == sorted(IDS)
     assert {shlex.split(line)[2] for line in commands} == {"--take"}
     assert seen.complaints == []

@@ -1,13 +1,12 @@
 """The console by keyboard alone, in a real browser: the focus is never lost, and never hidden."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
 import pytest
 
 from rebaser_client import Derive, RebaserClient, Set, Update
-from tests.support.browser import SIZES, Seen, browser, need_browser, opened
+from tests.support.browser import SIZES, Seen, opened
 from tests.support.web_console import WebConsole
 
 pytestmark = [pytest.mark.anyio]
@@ -26,13 +25,6 @@ HIDDEN = """() => {
   const drawn = now.matches(".node, .node-more") || getComputedStyle(now).outlineStyle !== "none";
   return drawn ? "" : `${name} looks as without the focus`;
 }"""
-
-
-@pytest.fixture
-async def running(anyio_backend: str) -> AsyncIterator[Any]:
-    need_browser()
-    async with browser() as started:
-        yield started
 
 
 @pytest.fixture
@@ -149,7 +141,9 @@ async def test_the_focus_survives_actions_and_edits_of_others(
         await client.enqueue_updates_with_reply(ws, "main", [Set("cart/4", 44)], wait="derived")
         now = await client.branch(ws, "main")
         assert now is not None
-        await page.wait_for_selector(f".facts a[href$='at={now.sequence}']")
+        await page.wait_for_function(
+            "(at) => Number(document.querySelector('.facts a[href*=\"?at=\"]').textContent) >= at", arg=now.sequence
+        )
         await focused(page, "textarea")
         await reach(page, "Save")
         await page.keyboard.press("Enter")

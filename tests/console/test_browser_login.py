@@ -9,8 +9,8 @@ import pytest
 from rebaser.console.access.rules import TokenAccess
 from rebaser.testing import LocalRebaser
 from tests.console.test_browser_axe import axe, barriers
-from tests.support.browser import Seen, browser, need_browser, opened
-from tests.support.web_console import WebConsole, web_console
+from tests.support.browser import WIDER, Seen, opened
+from tests.support.web_console import WebConsole, end_sessions, web_console
 
 pytestmark = pytest.mark.anyio
 TOKEN = "the-token-of-this-console"
@@ -30,15 +30,13 @@ WANTED = [
 
 
 @pytest.fixture
-async def running(anyio_backend: str) -> AsyncIterator[Any]:
-    need_browser()
-    async with browser() as started:
-        yield started
+def access() -> TokenAccess:
+    return TokenAccess(TOKEN)
 
 
 @pytest.fixture
-async def locked(anyio_backend: str, installation: LocalRebaser) -> AsyncIterator[WebConsole]:
-    async with web_console(installation.url, access=TokenAccess(TOKEN)) as console:
+async def locked(anyio_backend: str, installation: LocalRebaser, access: TokenAccess) -> AsyncIterator[WebConsole]:
+    async with web_console(installation.url, access=access) as console:
         yield console
 
 
@@ -67,15 +65,15 @@ async def test_somebody_logs_in_by_keyboard_and_out(running: Any, locked: WebCon
 
 
 async def test_a_page_whose_session_ends_leads_to_the_login(
-    running: Any, locked: WebConsole, monkeypatch: pytest.MonkeyPatch
+    running: Any, locked: WebConsole, access: TokenAccess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rebaser.console.access.rules.SESSION", 4.0)
     monkeypatch.setattr("rebaser.console.stream.RETRY", 100)
     async with opened(running) as page:
         await page.goto(f"{locked.url}/")
         await page.wait_for_function(FOCUSED)
         await page.keyboard.type(f"{TOKEN}\n")
         await page.wait_for_selector(".tiles")
+        end_sessions(access)
         await page.wait_for_url(f"{locked.url}/login?next=**")
 
 
@@ -131,5 +129,4 @@ async def test_the_page_has_no_barrier(running: Any, locked: WebConsole) -> None
             await page.keyboard.type("wrong\n")
             await page.wait_for_selector("text=this is not the token")
             assert await barriers(page, script) == []
-            wide = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-            assert wide <= 0
+            assert await page.evaluate(WIDER) <= 0

@@ -13,7 +13,7 @@ from rebaser.console.app import ACTIONS, API, RESOURCES
 from rebaser.testing import LocalRebaser
 from tests.conftest import Events
 from tests.support.commands import rebaser
-from tests.support.web_console import ACTING, Reply, WebConsole, web_console
+from tests.support.web_console import ACTING, Reply, WebConsole, end_sessions, web_console
 
 pytestmark = pytest.mark.anyio
 TOKEN = "the-token-of-this-console"
@@ -21,9 +21,14 @@ NO_USER_HEADERS = ("Host", "X-Forwarded-For", "Cookie", "a b", "")
 
 
 @pytest.fixture
-async def locked(anyio_backend: str, installation: LocalRebaser) -> AsyncIterator[WebConsole]:
+def access() -> TokenAccess:
+    return TokenAccess(TOKEN)
+
+
+@pytest.fixture
+async def locked(anyio_backend: str, installation: LocalRebaser, access: TokenAccess) -> AsyncIterator[WebConsole]:
     """A console with a login that allows actions."""
-    async with web_console(installation.url, actions=True, access=TokenAccess(TOKEN)) as running:
+    async with web_console(installation.url, actions=True, access=access) as running:
         yield running
 
 
@@ -88,14 +93,16 @@ async def test_a_session_opens_all_and_its_streams_end_with_it(locked: WebConsol
     assert (await locked.ask("/api/v1/overview", headers=cookie)).status == 401
 
 
-async def test_a_stream_ends_when_its_session_does(locked: WebConsole, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rebaser.console.access.rules.SESSION", 1.0)
+async def test_a_stream_ends_when_its_session_does(locked: WebConsole, access: TokenAccess) -> None:
     cookie = await login(locked)
     async with await anyio.connect_tcp("127.0.0.1", locked.port) as stream:
         head = f"host: localhost:{locked.port}\r\ncookie: {cookie['cookie']}\r\n"
         await stream.send(f"GET /api/v1/live?of=/overview HTTP/1.1\r\n{head}\r\n".encode())
         told = b""
         with anyio.fail_after(60):
+            while b"event: state" not in told:
+                told += await stream.receive()
+            end_sessions(access)
             while not told.endswith(b"0\r\n\r\n"):
                 told += await stream.receive()
 

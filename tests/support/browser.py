@@ -3,7 +3,7 @@
 import importlib.util
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,9 @@ FLAGS = (
     "--no-first-run",
 )
 SIZES = {"phone": (320, 640), "desk": (1440, 900), "wall": (3840, 2160)}
+MARKUP = "<img src=x onerror=document.title='owned'>"  # a hostile name or value
+WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"  # pixels; 0 if the page fits
+PATIENCE = 120_000  # milliseconds that a page may take: other tests run at the same time
 
 
 def chromium() -> str | None:
@@ -107,7 +110,7 @@ async def opened(
     width, height = SIZES[size]
     context = await running.new_context(color_scheme=theme, viewport={"width": width, "height": height})
     page = await context.new_page()
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(PATIENCE)
     if seen is not None:
         page.on("console", seen.read)
         page.on("pageerror", lambda error: seen.complaints.append(str(error)))
@@ -118,3 +121,32 @@ async def opened(
         )
     yield page
     await context.close()
+
+
+def in_each_look(test: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a test, with the arguments `theme` and `size`, in both themes and in all sizes."""
+    sized: Callable[..., Any] = pytest.mark.parametrize("size", SIZES)(test)
+    themed: Callable[..., Any] = pytest.mark.parametrize("theme", ["light", "dark"])(sized)
+    return themed
+
+
+async def check_pages(running: Any, pages: Iterable[tuple[str, str]], *, theme: str, size: str) -> Seen:
+    """Open pages one after another, each until it shows its sign, a selector. Check that they fit into the window, that
+    hostile texts stay texts, and that the browser has no complaint."""
+    seen = Seen()
+    async with opened(running, theme=theme, size=size, seen=seen) as page:
+        for address, sign in pages:
+            await page.goto(address)
+            await page.wait_for_selector(sign)
+            await page.wait_for_selector(".loading", state="detached")
+            await check_page(page)
+    assert seen.complaints == []
+    return seen
+
+
+async def check_page(page: Any) -> None:
+    """Check that a page fits into the window, and that hostile texts stay texts."""
+    wide = await page.evaluate(WIDER)
+    assert wide <= 0, f"{page.url} is {wide} pixels wider than the window"
+    assert await page.locator("main img, main script").count() == 0
+    assert await page.title() != "owned"

@@ -13,6 +13,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rebaser.console import server
 from rebaser.console.access.options import ConsoleOptions, accepted_hosts
+from rebaser.console.access.rules import TokenAccess
 from rebaser.console.answers import AnswerJson, ErrorJson
 from rebaser.console.openapi import ACTS, READS
 from rebaser.console.resources import match
@@ -117,6 +118,12 @@ class LiveEvents:
                     name = line.removeprefix("event: ")
                 elif line.startswith("data: "):
                     return name, json.loads(line.removeprefix("data: "))
+
+
+def end_sessions(access: TokenAccess) -> None:
+    """Let the time of all sessions be over."""
+    for viewer in access._sessions.values():
+        viewer.until = 0.0
 
 
 def workspace() -> str:
