@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from rebaser.console.api import queue
 from rebaser.embedded.nats import embedded_nats
 from rebaser_client import RebaserClient, Set
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import Connection, JetStream
+from rebaser_client.log.entries import Entry
 from rebaser_core.commit import Applied, Commit, Kind
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import encode_commit
@@ -69,16 +71,32 @@ async def test_each_request_that_waits_is_told_with_its_author_kind_and_size(wai
     assert (answer["next"], [row["decided"] for row in answer["rows"]]) == (None, [False] * 3)
 
 
-async def test_it_is_read_in_pages(waiting: WebConsole) -> None:
+@pytest.mark.parametrize("name", ["", "MAX_BYTES", "MAX_SECONDS"])
+async def test_it_is_read_in_pages(waiting: WebConsole, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    whole = [row["sequence"] for row in (await waiting.get(f"{PATH}/queue"))["rows"]]
+    if name:
+        monkeypatch.setattr(queue, name, -1)  # a page ends early, but has at least one request
     found: list[int] = []
     after: Any = 0
     while after is not None:
-        page = await waiting.get(f"{PATH}/queue?limit=1&after={after}")
+        page = await waiting.get(f"{PATH}/queue?limit={10 if name else 1}&after={after}")
         assert len(page["rows"]) == 1
         found.append(page["rows"][0]["sequence"])
         after = page["next"]
-    assert found == [row["sequence"] for row in (await waiting.get(f"{PATH}/queue"))["rows"]]
+    assert found == whole
     assert (await waiting.get(f"{PATH}/queue?limit=1000", 400))["error"]["code"] == "invalid_argument"
+
+
+async def test_one_request_is_in_memory_at_a_time(waiting: WebConsole, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, read = list[int](), RebaserClient.queue
+
+    async def noted(self: RebaserClient, *names: str, after: int, limit: int) -> list[Entry]:
+        asked.append(limit)
+        return await read(self, *names, after=after, limit=limit)
+
+    monkeypatch.setattr(RebaserClient, "queue", noted)
+    assert len((await waiting.get(f"{PATH}/queue"))["rows"]) == 3
+    assert asked == [1] * 4
 
 
 async def test_the_content_of_a_request_is_told_on_demand(waiting: WebConsole) -> None:

@@ -230,6 +230,29 @@ async def test_few_states_are_loaded_at_a_time(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.anyio
+async def test_viewers_of_one_change_set_share_a_load_and_do_not_wait_for_each_others_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    installation, cache, branch, answered = Installation(), StateCache(), Installation.branch, anyio.Event()
+    installation.newest["a"], asked = 1, 0
+
+    async def held(self: Installation, workspace: str, change_set: str) -> Any:
+        nonlocal asked
+        asked += 1
+        await answered.wait()
+        return await branch(self, workspace, change_set)
+
+    monkeypatch.setattr(Installation, "branch", held)
+    async with anyio.create_task_group() as group:
+        for _ in range(5):
+            group.start_soon(cache.get, cast("RebaserClient", installation), key("a"))
+        await anyio.wait_all_tasks_blocked()
+        assert asked == 5
+        answered.set()
+    assert installation.loads == ["a"]
+
+
+@pytest.mark.anyio
 async def test_what_was_not_read_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     installation, cache = Installation(), StateCache()
     client = cast("RebaserClient", installation)

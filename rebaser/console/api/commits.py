@@ -1,7 +1,9 @@
 """`/change-sets/…/commits` and `/history`: commits of a change set, or those that defined one value. `/commit`: one."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
+
+from anyio import to_thread
 
 from rebaser.console.api.values import MAX_ID, base_path
 from rebaser.console.resources import Answer, Console, Given, Resource
@@ -32,8 +34,8 @@ async def read(console: Console, given: Given) -> Answer:
     rows, complete = await _take(commits, limit)
     return {
         "traceUrl": console.options.trace_url or None,
-        "rows": [entry_object(entry) for entry in rows],
-        "next": None if complete else rows[-1].sequence,
+        "rows": rows,
+        "next": None if complete else rows[-1]["position"],
     }
 
 
@@ -43,19 +45,24 @@ async def read_history(console: Console, given: Given) -> Answer:
     key, id_, before = given.key, given.text("id", most=MAX_ID), given.number("before", 0)
     at = before - 1 if before else None
     page = await (await console.client()).value_history(key.workspace, key.change_set, id_, at=at, limit=FOUND)
+    return {
+        "rows": await to_thread.run_sync(_defining, page.entries, id_),
+        "next": None if page.next is None else page.next + 1,
+        "complete": page.next is None,
+        "scanned": page.commits,
+    }
+
+
+def _defining(entries: Sequence[LogEntry], id_: str) -> list[Answer]:
+    """Return commits that defined or removed a value, which may have many other edits, too."""
     found = []
-    for entry in page.entries:
+    for entry in entries:
         after = [one for one in entry.commit.delta if one.id == id_ and not isinstance(one, Computed)][-1:]
         found.append(
             entry_object(entry)
             | {"requests": _makers(entry, id_), "after": definition_object(after[0]) if after else None}
         )
-    return {
-        "rows": found,
-        "next": None if page.next is None else page.next + 1,
-        "complete": page.next is None,
-        "scanned": page.commits,
-    }
+    return found
 
 
 def _makers(entry: LogEntry, id_: str) -> list[Answer]:
@@ -64,14 +71,14 @@ def _makers(entry: LogEntry, id_: str) -> list[Answer]:
     return [request_object(one.decision, one.author) for one in made[-3:]]
 
 
-async def _take(commits: AsyncIterator[LogEntry], limit: int) -> tuple[list[LogEntry], bool]:
-    """Return up to `limit` commits, and whether these are all."""
-    rows: list[LogEntry] = []
+async def _take(commits: AsyncIterator[LogEntry], limit: int) -> tuple[list[Answer], bool]:
+    """Return up to `limit` commits as rows, and whether these are all. No commit is kept, as it may be large."""
+    rows: list[Answer] = []
     async with aclosing(commits) as all_commits:  # type: ignore[type-var]
         async for entry in all_commits:
             if len(rows) == limit:
                 return rows, False
-            rows.append(entry)
+            rows.append(entry_object(entry))
     return rows, True
 
 

@@ -1,5 +1,10 @@
-"""`/change-sets/…/queue`: a page of the requests that wait. `/queued`: one of them, with its content."""
+"""`/change-sets/…/queue`: a page of the requests that wait. `/queued`: one of them, with its content.
 
+Invariant: one request is in memory at a time, however large the requests of a page are. A page ends early after
+`MAX_BYTES` bytes or `MAX_SECONDS` seconds, but has at least one request.
+"""
+
+import time
 from contextlib import aclosing
 
 from rebaser.console.access.hiding import values_shown
@@ -8,11 +13,13 @@ from rebaser.console.queued import queued_object, request_payload
 from rebaser.console.resources import Answer, Console, Given, Resource
 from rebaser.console.shapes import payload_object
 from rebaser_client import RebaserClient
+from rebaser_client.cooperative import run_offloaded
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesRequest
 
-PAGE, MOST = 50, 200  # requests of a page; each is read by a call of its own
+PAGE, MOST = 50, 200  # requests of a page
+MAX_BYTES, MAX_SECONDS = 16 << 20, 2.0
 
 
 async def read(console: Console, given: Given) -> Answer:
@@ -20,13 +27,18 @@ async def read(console: Console, given: Given) -> Answer:
     key, after = given.key, given.number("after", 0)
     limit = given.number("limit", PAGE, least=1, most=MOST)
     client = await console.client()
-    found = await client.queue(key.workspace, key.change_set, after=after, limit=limit + 1)
+    rows, size, end = list[Answer](), 0, time.monotonic() + MAX_SECONDS
+    while found := await client.queue(key.workspace, key.change_set, after=after, limit=1):
+        if len(rows) == limit or (rows and (size > MAX_BYTES or time.monotonic() > end)):
+            break
+        [entry] = found
+        rows.append(queued_object(entry, decided=False))
+        after, size = entry.sequence, size + entry.size
     decided = await _decided(client, key)
-    rows = [queued_object(entry, decided=entry.sequence <= decided) for entry in found[:limit]]
     return {
         "traceUrl": console.options.trace_url or None,
-        "rows": rows,
-        "next": rows[-1]["sequence"] if len(found) > limit else None,
+        "rows": [row | {"decided": row["sequence"] <= decided} for row in rows],
+        "next": after if found else None,
     }
 
 
@@ -53,7 +65,7 @@ async def read_one(console: Console, given: Given) -> Answer:
         return row | {"problem": "values are hidden", "payload": payload_object(b"", entry.size)}
     if not isinstance(content, EnqueueUpdatesRequest):
         return row | {"payload": payload_object(b"", 0)}
-    return row | {"payload": request_payload(content, entry.size)}
+    return row | {"payload": await run_offloaded(entry.size, request_payload, content, entry.size)}
 
 
 RESOURCES = (Resource(base_path("/queue"), read), Resource(base_path("/queued"), read_one))

@@ -65,7 +65,7 @@ class PickedIds(Sequence[str]):
 
 class BrowsedState:
     """A state with its ids in order, those in error and those that are stale among them, and the functions that derive
-    the most values, each with their number. `number` is another one for each loaded state."""
+    the most values, each with the number of these values. No other loaded state has the same `number`."""
 
     def __init__(self, state: ChangeSetState) -> None:
         self.number = next(_numbers)
@@ -139,13 +139,11 @@ class StateCache:
 
     async def get(self, client: RebaserClient, key: ChangeSetKey) -> BrowsedState:
         """Return the state of `key`. Raises `UnprocessableError` (`no_such_change_set`) if it has no commits."""
+        info = await client.branch(key.workspace, key.change_set)  # in an outage, all viewers wait for this at once
+        if info is None:
+            raise UnprocessableError(f"{key.workspace}/{key.change_set} has no commit yet", code="no_such_change_set")
         lock = self._locks.setdefault(key, anyio.Lock())
         async with lock:
-            info = await client.branch(key.workspace, key.change_set)
-            if info is None:
-                raise UnprocessableError(
-                    f"{key.workspace}/{key.change_set} has no commit yet", code="no_such_change_set"
-                )
             found, until = self._states.get(key, (None, 0.0))
             if found is None or (found.state.last != info.sequence and time.monotonic() >= until):
                 async with self._loads:
