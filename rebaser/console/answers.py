@@ -23,9 +23,12 @@ class DetailJson(AnswerJson):
 
 
 class FailureJson(AnswerJson):
+    """What failed. `position`: where in the log there was no such value."""
+
     code: str
     message: str
     details: list[DetailJson] = []
+    position: int = 0
 
 
 class ErrorJson(AnswerJson):

@@ -127,6 +127,7 @@ class ReasonJson(AnswerJson):
 
 
 class ExplainedJson(AnswerJson):
+    at: float
     waits: bool
     reasons: list[ReasonJson]
 

@@ -1,7 +1,7 @@
 """The document of the JSON API (OpenAPI 3.1), made from the table of routes and the models of answers.
 
-Invariant: each route is in the document. A route that `READS` or `ACTS` does not describe raises `KeyError`, and so do
-those of them that are no route.
+Invariant: each route is in the document. `document` raises `KeyError` for a route that `READS`, `ACTS` and `FILES` do
+not describe, and for a description without a route.
 """
 
 import re
@@ -71,7 +71,7 @@ READS: dict[str, tuple[Model, list[Json]]] = {
     ),
     f"{BASE}/value": (v.ValueJson, [ID]),
     f"{BASE}/blame": (h.BlamedJson, [ID]),
-    f"{BASE}/graph": (v.GraphJson, [ID, number("depth", 1, graph.MAX_DEPTH), text("expand", 4 * values.MAX_ID)]),
+    f"{BASE}/graph": (v.GraphJson, [ID, number("depth", 1, graph.MAX_DEPTH), text("expand", graph.MAX_EXPAND)]),
     f"{BASE}/neighbours": (v.NeighboursJson, [ID, choice("side", ("inputs", "dependents")), LONG_SEARCH, *PAGE]),
     f"{BASE}/elsewhere": (v.ElsewherePageJson, [ID, number("offset", most=10**9)]),
     f"{BASE}/loading": (v.LoadingJson, []),

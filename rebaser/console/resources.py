@@ -188,7 +188,10 @@ def error_answer(error: RebaserError) -> tuple[int, Answer]:
         status = 503
     safe = isinstance(error, NotConnectedError) or status in (403, 404) or code in OWN_CODES
     message = error.message if safe else told(error.message)
-    return status, {"error": {"code": code, "message": cut(message, MAX_MESSAGE), "details": _details(error)}}
+    found: Answer = {"code": code, "message": cut(message, MAX_MESSAGE), "details": _details(error)}
+    if isinstance(error, NoSuchValueError):
+        found["position"] = error.position
+    return status, {"error": found}
 
 
 def _details(error: RebaserError) -> list[Answer]:
@@ -199,6 +202,17 @@ def _details(error: RebaserError) -> list[Answer]:
     elif isinstance(error, RequestConflicts):
         found = [(conflict.id, conflict.message) for conflict in error.conflicts]
     return [{"id": id_, "message": cut(told(message))} for id_, message in found[:MAX_DETAILS]]
+
+
+class NoSuchValueError(UnprocessableError):
+    """There is no such value, as of a position in the log. A page needs the position to know when to ask again, and to
+    define the value only if nobody else has defined it since."""
+
+    default_code = "no_such_value"
+
+    def __init__(self, message: str, position: int) -> None:
+        super().__init__(message)
+        self.position = position
 
 
 def invalid(message: str) -> UnprocessableError:

@@ -9,9 +9,9 @@ const { curve, fit, layout } = await import(new URL("graph.js", scripts));
 const { run } = await import(new URL("actions.js", scripts));
 const { failedBox } = await import(new URL("parts.js", scripts));
 const { points } = await import(new URL("chart.js", scripts));
-const { progressOf } = await import(new URL("loading.js", scripts));
+const { loading, progressOf, watchLoading } = await import(new URL("loading.js", scripts));
 const { sized } = await import(new URL("parts.js", scripts));
-const { follow } = await import(new URL("data.js", scripts));
+const { follow, get } = await import(new URL("data.js", scripts));
 
 const parts = (strings, ..._values) => strings;
 
@@ -142,6 +142,31 @@ test("a loading is told in words, and as a share if that is known", () => {
   assert.deepEqual(progressOf({ stage: "commits", done: 30, total: 10, bytes: 2048, seconds: 0.5 }), { words: "reading newer commits, 2.0 KiB so far, 0.5 s", share: 1 });
   assert.deepEqual(progressOf({ stage: "sort", done: 0, total: 0, bytes: 0, seconds: 3 }), { words: "sorting ids, 3 s", share: null });
   for (const nothing of [null, { stage: null }, { stage: "begin", seconds: 1 }]) assert.equal(progressOf(nothing), null);
+});
+
+test("how far a loading is, is told only where somebody waits for it", async () => {
+  const told = () => loading().values.some((value) => value !== null);
+  const answer = () => Response.json({ stage: "sort", done: 0, total: 0, bytes: 0, seconds: 1 });
+  globalThis.fetch = async () => answer();
+  await new Promise((resolve) => watchLoading("/one", () => true, resolve, 0));
+  assert.ok(told());
+  let [at, arrive] = ["one"];
+  const asked = new Promise((resolve) => (globalThis.fetch = () => (resolve(), new Promise((later) => (arrive = later)))));
+  watchLoading("/one", () => at === "one", () => assert.fail("the viewer has left"), 0);
+  await asked;
+  at = "two";
+  watchLoading(null, () => true, assert.fail);
+  arrive(answer());
+  for (let turn = 0; turn < 100; turn += 1) await new Promise(setImmediate);
+  assert.ok(!told());
+});
+
+test("an answer that is cut off is one that did not come", async () => {
+  const cut = new ReadableStream({ pull: (body) => body.error(new TypeError("network error")) });
+  globalThis.fetch = async () => new Response(cut);
+  await assert.rejects(get("/x"), { code: "console_away", status: 0 });
+  globalThis.fetch = async () => new Response("<html>");
+  await assert.rejects(get("/x"), { code: "no_json", status: 200 });
 });
 
 test("the rows of a page are those of the address, or those that were chosen last", () => {

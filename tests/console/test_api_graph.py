@@ -63,6 +63,16 @@ def test_a_value_that_is_expanded_shows_more_of_its_neighbours() -> None:
     assert [node["id"] for node in found["nodes"] if node["expanded"]] == ["all", "v000"]
 
 
+def test_neighbours_of_one_urgency_are_in_order() -> None:
+    values = [Set(f"v{number:03}", number) for number in range(100)]
+    users = [derive(f"d{number:03}", "v000") for number in range(100)]
+    loaded = browsed(*values, derive("all", *(value.id for value in reversed(values))), *reversed(users))
+    popular = [node["id"] for node in neighbourhood(loaded, id_="v000", depth=1)["nodes"]]
+    assert popular == ["v000", "all", *(f"d{number:03}" for number in range(graph.MAX_FAN - 1))], "by their ids"
+    whole = [node["id"] for node in neighbourhood(loaded, id_="all", depth=1)["nodes"]]
+    assert whole == ["all", *(f"v{99 - number:03}" for number in range(graph.MAX_FAN))], "as the definition has them"
+
+
 def test_a_pattern_is_looked_up_instead_of_compared_with_all_ids() -> None:
     """A hundred nodes may have a hundred patterns each, and a change set a million values."""
     loaded = browsed(
@@ -107,5 +117,9 @@ async def test_it_is_read_from_a_change_set(console: WebConsole, client: Rebaser
         ("a", -1, "ok"),
         ("gone", -1, "missing"),
     }
-    assert (await console.get(f"/change-sets/{ws}/main/graph?id=c", 404))["error"]["code"] == "no_such_value"
+    error = (await console.get(f"/change-sets/{ws}/main/graph?id=c", 404))["error"]
+    assert (error["code"], error["position"]) == ("no_such_value", found["position"])
+    expanded = "%0A".join([*(f"{number:0250}" for number in range(graph.MAX_EXPANDED)), "a"])
+    found = await console.get(f"/change-sets/{ws}/main/graph?id=b&expand={expanded}")
+    assert [node["id"] for node in found["nodes"] if node["expanded"]] == ["a"], "of too many, the last ones"
     assert (await console.get(f"/change-sets/{ws}/main/graph?id=b&depth=9", 400))["error"]["code"] == "invalid_argument"

@@ -195,7 +195,8 @@ async def test_a_value_is_explained_to_where_its_trouble_began(console: WebConso
     total = await console.get(f"{path}/value?id=cart/total")
     assert [(row["id"], row["matches"]) for row in total["inputs"]] == [("cart/*/price", 5)]
     assert (total["definition"]["function"], total["value"]) == ("sum", {"text": "10", "length": 2, "whole": True})
-    assert (await console.get(f"{path}/value?id=missing", 404))["error"]["code"] == "no_such_value"
+    error = (await console.get(f"{path}/value?id=missing", 404))["error"]
+    assert (error["code"], error["position"]) == ("no_such_value", total["position"])
 
 
 async def test_a_large_value_is_cut(console: WebConsole, client: RebaserClient, ws: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
+from rebaser.console.api import values
 from rebaser.console.app import API, RESOURCES
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client.admin.provisioning import ensure_topology
@@ -17,7 +18,7 @@ from rebaser_core.messages import encode_commit
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import TopologyOptions
 from rebaser_core.updates import Set
-from tests.support.browser import Seen, browser, need_browser, opened
+from tests.support.browser import Seen, browser, check_page, need_browser, opened
 from tests.support.draws import drawing
 from tests.support.web_console import WebConsole, web_console
 
@@ -27,9 +28,14 @@ LOOKS = [("light", "phone"), ("dark", "desk"), ("light", "wall")]
 DRAWN = drawing("looks without NATS").choice(LOOKS)
 BASE = "/change-sets/shop/main"
 # Pages, each with what it shows while NATS is there. The second kind is not shown without.
-LIVE = {"/": ".tiles", "/change-sets": "text=shop/main", BASE: "text=price", f"{BASE}/commits": "text=edits"}
+LIVE = {
+    "/": ".tiles",
+    "/change-sets": "text=shop/main",
+    BASE: "text=price",
+    f"{BASE}/commits": "text=edits",
+    f"{BASE}/explain": ".reasons >> text=clock_wrong",
+}
 STILL = {"/dead-letters": "text=There are no dead letters"}
-WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
 async def store(nats_url: str) -> None:
@@ -65,6 +71,8 @@ async def test_nothing_fails_that_is_read_without_nats(own_nats: EmbeddedNats, c
         for resource in RESOURCES:
             group.start_soon(read, resource.path)
     assert {one for one in found.values() if one[0] != 200} == {(503, "not_connected"), (404, "no_such_playground")}
+    told = {path.removeprefix(values.base_path()) for path, (status, _) in found.items() if status == 200}
+    assert told == {"/overview", "/change-sets", "", "/explain", "/loading", "/dvu", "/dvu/reasons", "/branches"}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +98,7 @@ async def test_pages_say_that_nats_is_away_and_recover_by_themselves(
         for page, sign in stayed:
             await page.wait_for_selector("[role=alert]:has-text('Nothing newer since')")
             assert await page.locator(sign).count() > 0, "what was seen before stays on the page"
-            assert await page.evaluate(WIDE) <= 0
+            await check_page(page)
         come = [(await page_at(path), sign) for path, sign in (LIVE | STILL).items()]
         for page, _ in come:
             await page.wait_for_selector("[role=alert]")

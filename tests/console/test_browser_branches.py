@@ -1,6 +1,5 @@
 """Branches in a real browser: from an error on `main` to the fix on a branch, its review, and the apply; conflicts."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
@@ -8,19 +7,10 @@ import pytest
 
 from rebaser.console.shapes import MAX_INPUTS
 from rebaser_client import Derive, RebaserClient, Set, Success
-from tests.support.browser import SIZES, Seen, browser, need_browser, opened
+from tests.support.browser import MARKUP, Seen, check_pages, in_each_look, opened
 from tests.support.web_console import WebConsole
 
 pytestmark = [pytest.mark.anyio]
-
-MARKUP = "<img src=x onerror=document.title='owned'>"
-
-
-@pytest.fixture
-async def running(anyio_backend: str) -> AsyncIterator[Any]:
-    need_browser()
-    async with browser() as started:
-        yield started
 
 
 @pytest.fixture
@@ -36,20 +26,12 @@ async def shop(client: RebaserClient, ws: str) -> str:
     return f"/change-sets/{ws}"
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@in_each_look
 async def test_pages_open_without_a_complaint_and_texts_stay_texts(
     running: Any, acting: WebConsole, shop: str, theme: str, size: str
 ) -> None:
-    seen = Seen()
-    async with opened(running, theme=theme, size=size, seen=seen) as page:
-        for path in ("/branches", f"{shop}/dearer/changes?derived=yes", f"{shop}/dearer/conflicts"):
-            await page.goto(acting.url + path)
-            await page.wait_for_selector("table, article")
-            wide = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-            assert wide <= 0, f"{path} is {wide} pixels wider than the window"
-            assert await page.locator("main img").count() == 0
-    assert seen.complaints == []
+    paths = ("/branches", f"{shop}/dearer/changes?derived=yes", f"{shop}/dearer/conflicts")
+    await check_pages(running, [(acting.url + path, "table, article") for path in paths], theme=theme, size=size)
 
 
 async def test_a_definition_that_is_not_sent_in_full_cannot_be_edited(
@@ -113,6 +95,8 @@ async def test_an_input_that_does_not_exist_is_defined_where_it_is_missed(
         await page.goto(f"{console.url}{shop}/main/value?id=nowhere")
         await page.wait_for_selector("text=There is no such value")
         assert await page.get_by_text("Define this value").count() == 0, "this console only reads"
+        await client.enqueue_updates_with_reply(ws, "main", [Set("nowhere", 4)], wait="derived")
+        await page.wait_for_selector("text=Up to date")
     assert (await client.value(ws, "main", "tips/new")).value == 3  # type: ignore[union-attr]
 
 

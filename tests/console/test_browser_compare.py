@@ -1,24 +1,15 @@
 """Two change sets compared in a real browser: from a branch, by keyboard, with hostile names and values."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
+import anyio
 import pytest
 
 from rebaser_client import Derive, RebaserClient, Set
-from tests.support.browser import SIZES, Seen, browser, need_browser, opened
+from tests.support.browser import MARKUP, Seen, check_pages, in_each_look, opened
 from tests.support.web_console import WebConsole
 
 pytestmark = [pytest.mark.anyio]
-
-MARKUP = "<img src=x onerror=document.title='owned'>"
-
-
-@pytest.fixture
-async def running(anyio_backend: str) -> AsyncIterator[Any]:
-    need_browser()
-    async with browser() as started:
-        yield started
 
 
 @pytest.fixture
@@ -59,16 +50,32 @@ async def test_a_branch_is_compared_with_its_target_and_with_another_one(
     assert [one for one in seen.complaints if "404" not in one] == []
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_nothing_stands_under_the_name_of_another_change_set(
+    running: Any, console: WebConsole, client: RebaserClient, ws: str, shop: str
+) -> None:
+    await client.enqueue_updates_with_reply(ws, "third", [Set("old", 1)])
+    release = anyio.Event()
+
+    async def hold(route: Any) -> None:
+        await release.wait()
+        await route.continue_()
+
+    async with opened(running) as page:
+        await page.route("**/api/v1/compare?*b=third*", hold)
+        await page.goto(f"{console.url}/compare?workspace={ws}&a=main&b=draft")
+        await page.wait_for_selector("tbody tr")
+        await page.get_by_label("Compared with").fill("third")
+        await page.get_by_label("Compared with").press("Enter")
+        await page.wait_for_selector(".loading")
+        assert await page.locator("tbody tr").count() == 0
+        release.set()
+        await page.wait_for_selector("th:has-text('In third')")
+
+
+@in_each_look
 async def test_the_page_opens_without_a_complaint(
     running: Any, console: WebConsole, ws: str, shop: str, theme: str, size: str
 ) -> None:
-    seen = Seen()
-    async with opened(running, theme=theme, size=size, seen=seen) as page:
-        for path, sign in (("", "form"), (f"?workspace={ws}&a=main&b=draft", "tbody tr")):
-            await page.goto(f"{console.url}/compare{path}")
-            await page.wait_for_selector(sign)
-            wide = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-            assert wide <= 0, f"{path} is {wide} pixels wider than the window"
-    assert seen.complaints == []
+    address = f"{console.url}/compare"
+    pages = [(address, "form"), (f"{address}?workspace={ws}&a=main&b=draft", "tbody tr")]
+    await check_pages(running, pages, theme=theme, size=size)

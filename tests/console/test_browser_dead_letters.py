@@ -1,40 +1,25 @@
 """Dead letters in a real browser: looked at, chosen, sent again, dropped."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from rebaser_client import RebaserClient
+from rebaser_client import DeadLetterBox, RebaserClient
+from rebaser_core.errors import TransientError
 from tests.console.test_api_dead_letters import letters
-from tests.support.browser import SIZES, Seen, browser, need_browser, opened
+from tests.support.browser import check_pages, in_each_look, opened
 from tests.support.web_console import WebConsole
 
 pytestmark = [pytest.mark.anyio]
 __all__ = ["letters"]
 
 
-@pytest.fixture
-async def running(anyio_backend: str) -> AsyncIterator[Any]:
-    need_browser()
-    async with browser() as started:
-        yield started
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@in_each_look
 async def test_pages_open_without_a_complaint_and_texts_stay_texts(
     running: Any, acting: WebConsole, ws: str, letters: list[int], theme: str, size: str
 ) -> None:
-    seen = Seen()
-    async with opened(running, theme=theme, size=size, seen=seen) as page:
-        for path in (f"/dead-letters?workspace={ws}", f"/dead-letters/letter?sequence={letters[0]}"):
-            await page.goto(acting.url + path)
-            await page.wait_for_selector("table")
-            wide = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-            assert wide <= 0, f"{path} is {wide} pixels wider than the window"
-            assert await page.locator("main img").count() == 0
-    assert seen.complaints == []
+    paths = (f"/dead-letters?workspace={ws}", f"/dead-letters/letter?sequence={letters[0]}")
+    await check_pages(running, [(acting.url + path, "table") for path in paths], theme=theme, size=size)
 
 
 async def test_one_is_sent_again_and_the_others_dropped_after_their_number_is_typed(
@@ -57,3 +42,17 @@ async def test_one_is_sent_again_and_the_others_dropped_after_their_number_is_ty
         await page.wait_for_selector("text=2 dropped")
     left = [letter.sequence async for letter in client.dead_letters.find(ws)]
     assert set(left).isdisjoint(letters)
+
+
+async def test_one_that_cannot_be_sent_again_stays(
+    running: Any, acting: WebConsole, letters: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: object) -> bool:
+        raise TransientError("the queue is full")
+
+    monkeypatch.setattr(DeadLetterBox, "redrive", full)
+    async with opened(running) as page:
+        await page.goto(f"{acting.url}/dead-letters/letter?sequence={letters[0]}")
+        await page.get_by_role("button", name="Send again").click()
+        await page.wait_for_selector("text=1 failed: the queue is full")
+        assert await page.get_by_text("X-Hello").count() == 1

@@ -1,24 +1,14 @@
 """The neighbourhood of a value in a real browser: drawn, walked by mouse and by keyboard."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from rebaser_client import Derive, RebaserClient, Set, Update
-from tests.support.browser import SIZES, Seen, browser, need_browser, opened
+from tests.support.browser import MARKUP, Seen, check_page, in_each_look, opened
 from tests.support.web_console import WebConsole
 
 pytestmark = [pytest.mark.anyio]
-
-MARKUP = "<img src=x onerror=document.title='owned'>"
-
-
-@pytest.fixture
-async def running(anyio_backend: str) -> AsyncIterator[Any]:
-    need_browser()
-    async with browser() as started:
-        yield started
 
 
 @pytest.fixture
@@ -33,8 +23,7 @@ async def path(client: RebaserClient, ws: str) -> str:
     return f"/change-sets/{ws}/main/graph"
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@in_each_look
 async def test_it_is_drawn_without_a_complaint(
     running: Any, console: WebConsole, path: str, theme: str, size: str
 ) -> None:
@@ -44,11 +33,10 @@ async def test_it_is_drawn_without_a_complaint(
         await page.wait_for_selector(".node.here")
         assert await page.locator(".node").count() == 14, "itself, twelve inputs, and what uses it"
         assert "+10" in await page.locator(".node-more").first.text_content()
-        wide = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert wide <= 0
+        await check_page(page)
         await page.goto(f"{console.url}{path}?id={MARKUP.replace('=', '%3D')}")
         await page.wait_for_selector(".node.here")
-        assert await page.locator("main img").count() == 0
+        await check_page(page)
     assert seen.complaints == []
 
 
@@ -98,3 +86,26 @@ async def test_a_click_expands_a_value_and_once_more_hides_its_neighbours(
         await page.goto(f"{console.url}{path}?id=total")
         await page.locator(".node", has_text="gone").click()
         await page.wait_for_url("**/value?id=gone")
+
+
+async def test_several_values_are_expanded_at_once(running: Any, console: WebConsole, path: str) -> None:
+    async with opened(running) as page:
+        await page.goto(f"{console.url}{path}?id=item/3&depth=1")
+        await page.locator(".node", has_text="total").click()
+        await page.locator(".node", has_text="report").click()
+        await page.wait_for_selector(".node.chosen[aria-expanded=true]:has-text('report')")
+        assert await page.locator(".node[aria-expanded=true]").count() == 2
+        assert await page.locator(".node", has_text="item/").count() > 12
+
+
+async def test_what_is_moved_to_the_middle_is_in_sight(
+    running: Any, console: WebConsole, client: RebaserClient, ws: str
+) -> None:
+    chain = [Derive(after, "sum", {"of": [before]}) for before, after in ("ab", "bc", "cd", "de")]
+    await client.enqueue_updates_with_reply(ws, "main", [Set("a", 1), *chain], wait="derived")
+    async with opened(running, size="phone") as page:
+        await page.goto(f"{console.url}/change-sets/{ws}/main/graph?id=a&depth=4")
+        await page.locator(".node[data-id=e]").click()
+        await page.get_by_role("link", name="Move it to the middle").click()
+        await page.wait_for_selector(".node.here[data-id=e]")
+        await page.wait_for_function("document.querySelector('.node.here').getBoundingClientRect().left < innerWidth")

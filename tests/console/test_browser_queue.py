@@ -10,23 +10,17 @@ from rebaser.embedded.nats import embedded_nats
 from rebaser_client import RebaserClient, Set
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import Connection, JetStream
+from rebaser_core.commit import Commit, Kind
 from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import encode_commit
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import TopologyOptions
-from tests.support.browser import SIZES, Seen, browser, need_browser, opened
+from tests.support.browser import MARKUP, SIZES, Seen, check_page, opened
 from tests.support.web_console import web_console
 
 pytestmark = [pytest.mark.anyio]
 
-MARKUP = "<img src=x onerror=document.title='owned'>"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
-
-
-@pytest.fixture
-async def running(anyio_backend: str) -> AsyncIterator[Any]:
-    need_browser()
-    async with browser() as started:
-        yield started
 
 
 @pytest.fixture
@@ -64,9 +58,7 @@ async def test_what_waits_is_shown_in_pages_with_its_content_on_demand(running: 
         await page.wait_for_selector("text=ann 29")
         await page.locator("[data-rows] .row-link").first.click()
         await page.wait_for_selector("pre.block:has-text('price/24')")
-        assert await page.locator("main img").count() == 0
-        wide = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert wide <= 0
+        await check_page(page)
         await page.get_by_role("link", name="Close").click()
         await page.wait_for_selector("pre.block", state="detached")
     assert seen.complaints == []
@@ -78,3 +70,16 @@ async def test_hidden_values_are_not_shown(running: Any, url: str) -> None:
         await page.wait_for_selector("text=values are hidden")
         await page.wait_for_selector("text=ann 0")
         assert "onerror" not in await page.locator("main").inner_text()
+
+
+async def test_what_a_change_set_gets_with_its_first_commit_is_shown(running: Any, url: str) -> None:
+    async with web_console(url) as console, opened(running) as values, opened(running) as commits:
+        await values.goto(f"{console.url}/change-sets/shop/main")
+        await values.wait_for_selector("text=There is no such change set")
+        await commits.goto(f"{console.url}/change-sets/shop/main/commits")
+        await commits.wait_for_selector("text=There is no commit yet")
+        async with Connection.connect(url) as connection:
+            headers, data = encode_commit(Commit("c1", 0, Kind.REBASE, 1, "s", None, None, delta=(Set("price", 1),)))
+            await JetStream(connection).publish(Subjects("").commits(ChangeSetKey("shop", "main")), data, headers)
+        await values.wait_for_selector("[data-rows] a:has-text('price')")
+        await commits.wait_for_selector("[data-rows] a")

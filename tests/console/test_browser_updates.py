@@ -1,15 +1,17 @@
 """Updates of derived values in a real browser: from what runs or fails, to one change set and its updates."""
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
+import anyio
 import pytest
 
 from rebaser.runtime.recent_updates import RecentUpdates
 from rebaser.testing import LocalRebaser, local_rebaser
 from rebaser_client import Derive, RebaserClient, Set, Update
-from tests.support.browser import SIZES, Seen, browser, need_browser, opened
+from tests.console.test_browser_keyboard import focused
+from tests.support.browser import SIZES, Seen, check_page, in_each_look, opened
 from tests.support.troubled_updates import troubled, troubled_updates
 from tests.support.web_console import WebConsole, web_console
 
@@ -20,13 +22,6 @@ pytestmark = [pytest.mark.anyio]
 def installation() -> Iterator[LocalRebaser]:
     with local_rebaser(quiescent_period=0.05, progress_every=0.1) as running:
         yield running
-
-
-@pytest.fixture
-async def running(anyio_backend: str) -> AsyncIterator[Any]:
-    need_browser()
-    async with browser() as started:
-        yield started
 
 
 async def test_an_update_is_watched_to_its_end_by_keyboard(
@@ -71,8 +66,8 @@ async def test_the_time_of_each_stage_is_shown_if_a_server_knows_it(
         ws, "main", [Set("a", 1), Derive("b", "sum", {"of": ["a"]})], wait="derived"
     )
     path = f"/change-sets/{ws}/main/updates"
-    while not (await console.get(path))["rows"][0]["stages"]:
-        pass  # a server reports an update after its commit
+    while not (await console.get(path))["rows"][0]["stages"]:  # noqa: ASYNC110 - a server reports it after its commit
+        await anyio.sleep(0.02)
     async with opened(running) as page:
         await page.goto(console.url + path)
         await page.wait_for_selector("th:has-text('Time by stage')")
@@ -104,11 +99,13 @@ async def test_derived_values_are_computed_again_after_a_question(
         await page.get_by_label("Only values of the function").fill("sum")
         await page.get_by_label("Author").fill("ann")
         before = (await acting.get(f"/change-sets/{ws}/main/commits"))["rows"][0]["position"]
-        await page.get_by_role("button", name="Recompute…").click()
+        await page.get_by_role("button", name="Recompute…").press("Enter")
         question = page.get_by_role("alertdialog")
+        await focused(page, "[role=alertdialog]")
         assert "all values of the function sum" in await question.inner_text()
-        await question.get_by_role("button", name="Cancel").click()
+        await question.get_by_role("button", name="Cancel").press("Enter")
         await question.wait_for(state="detached")
+        await focused(page, "summary")
         assert (await acting.get(f"/change-sets/{ws}/main/commits"))["rows"][0]["position"] == before
         await page.get_by_role("button", name="Recompute…").click()
         await question.get_by_role("button", name="Recompute").click()
@@ -125,8 +122,7 @@ async def test_the_spark_ui_is_linked(running: Any, installation: LocalRebaser) 
         assert await link.get_attribute("href") == "http://spark:4040/"
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@in_each_look
 async def test_pages_open_without_a_complaint(
     running: Any, console: WebConsole, client: RebaserClient, ws: str, theme: str, size: str
 ) -> None:
@@ -137,10 +133,7 @@ async def test_pages_open_without_a_complaint(
             for path, sign in ((f"/dvu?q={ws}", "tbody .badge"), (f"/change-sets/{ws}/fail/updates", ".notice.warn")):
                 await page.goto(console.url + path)
                 await page.wait_for_selector(sign)
-                wide = await page.evaluate(
-                    "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-                )
-                assert wide <= 0, f"{path} is {wide} pixels wider than the window"
+                await check_page(page)
                 for link in await page.query_selector_all("nav [aria-current=page]"):
                     box = await link.bounding_box()
                     assert box["x"] + box["width"] <= SIZES[size][0], "where one is, is in sight"

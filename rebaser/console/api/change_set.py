@@ -1,6 +1,7 @@
 """`/change-sets/…`: one change set, live. `/explain`: why it waits. `/history-size`: how far its history reaches.
 `/loading`: how far the loading of its values is."""
 
+import time
 from dataclasses import asdict
 
 from rebaser.console.access.hiding import told_start
@@ -24,14 +25,14 @@ async def read(console: Console, given: Given) -> Answer:
 
 
 async def read_explanation(console: Console, given: Given) -> Answer:
-    """Return why the change set waits, the most likely reason first."""
-    key = given.key
+    """Return why the change set waits, the most likely reason first. `at` is when this was asked."""
+    key, at = given.key, time.time()
     found = await (await console.client()).explain(key.workspace, key.change_set)
     reasons = [
         {name: cut(told_start(text)) if isinstance(text, str) else text for name, text in asdict(reason).items()}
         for reason in found.reasons[:MAX_REASONS]
     ]
-    return {"waits": found.waits, "reasons": reasons}
+    return {"at": at, "waits": found.waits, "reasons": reasons}
 
 
 async def read_loading(console: Console, given: Given) -> Answer:

@@ -18,6 +18,7 @@ from rebaser.console.access.hiding import told, values_shown
 from rebaser.console.resources import Action, Answer, Console, Given, Resource, invalid
 from rebaser.console.shapes import cut, payload_object, text_start, time_text, trace_id
 from rebaser_client import DeadLetter, DeadLetterBox, NotConnectedError
+from rebaser_client.cooperative import run_offloaded
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.messages.dead_letter import readable_request
 
@@ -28,6 +29,7 @@ COUNT_KEPT = 5.0  # seconds
 MAX_LETTERS = 100  # per action
 ACTING = 30.0  # seconds that an action on dead letters may take
 MAX_DECODED = 1 << 20  # bytes of a request that is shown
+LATE = "NATS has not answered in time"
 LAST_MS = 253_402_300_799_999  # the end of the year 9999
 
 
@@ -42,8 +44,8 @@ async def read(console: Console, given: Given) -> Answer:
     letters = client.dead_letters.find(names[0], names[1], code=code, after=after)
     rows, complete = await _take(letters, limit)
     seen = await console.hub.seen()
-    if seen.problem and not rows and not complete:
-        raise NotConnectedError(seen.problem)  # otherwise, there would seem to be none
+    if not rows and not complete and (seen.problem or code is None):  # otherwise, there would seem to be none
+        raise NotConnectedError(seen.problem or LATE)
     return {
         "actions": console.options.actions,
         "at": seen.view.at,
@@ -81,6 +83,8 @@ async def read_codes(console: Console, given: Given) -> Answer:
                         break
                 else:
                     complete = True
+        if not codes and not complete:  # otherwise, there would seem to be none
+            raise NotConnectedError(LATE)
         rows = [{"code": code, "count": number} for code, number in codes.most_common(MAX_CODES)]
         return {"codes": rows, "counted": codes.total(), "complete": complete}
 
@@ -113,6 +117,10 @@ async def _request(box: DeadLetterBox, letter: DeadLetter) -> Answer:
         return {"problem": cut(told(error.message)), "payload": text_start("", letter.size)}
     if len(payload) > MAX_DECODED:
         return {"problem": "it is too large to be shown", "payload": text_start("", len(payload))}
+    return await run_offloaded(len(payload), _readable, letter, payload)
+
+
+def _readable(letter: DeadLetter, payload: bytes) -> Answer:
     request = readable_request(letter, payload)
     if request is None:
         problem = "it is not a valid message; these are its bytes"

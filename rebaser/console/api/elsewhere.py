@@ -1,7 +1,8 @@
 """`/change-sets/…/elsewhere`: which other change sets have another definition of a value.
 
-Looked at are the target of the change set, its open branches, and the other open branches of its target. Of a branch,
-only its own edits are read: a branch that did not edit the value has the definition of its target, as of its base.
+The console looks at the target of the change set, at its open branches, and at the other open branches of its target.
+Of a branch, only its own edits are read: if it did not edit the value, it has the definition that its target had at its
+base.
 """
 
 import time
@@ -24,7 +25,7 @@ SAMPLE, ROW_BYTES = 200, 400  # definitions that are measured; bytes of each one
 
 
 async def read(console: Console, given: Given) -> Answer:
-    """Return those of a page of the related change sets that have another definition of the value `id`."""
+    """Look at a page of the related change sets; return those that have another definition of the value `id`."""
     key, id_, offset = given.key, given.text("id", most=MAX_ID), given.number("offset", 0, most=10**9)
     seen, client = await console.hub.seen(), await console.client()
     loaded = await console.states.get(client, key)

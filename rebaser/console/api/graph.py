@@ -7,6 +7,7 @@ node that are left out are counted. Of a node that is expanded, more are shown.
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from heapq import nsmallest
 
 from rebaser.console.api.values import MAX_ID, base_path, no_value, value_row
 from rebaser.console.reading.states import BrowsedState
@@ -20,6 +21,7 @@ MAX_EDGES = 300
 MAX_FAN = 12  # neighbours of a node on one side
 MAX_DEPTH = 4
 MAX_EXPANDED, EXPANDED_FAN = 20, 36  # nodes that are expanded; neighbours of each on one side
+MAX_EXPAND = MAX_EXPANDED * (MAX_ID + 1)  # characters of their ids, with line breaks
 URGENCY = {State.ERROR: 0, State.STALE: 1}
 Neighbours = Callable[[str], list[str]]
 
@@ -27,11 +29,11 @@ Neighbours = Callable[[str], list[str]]
 async def read(console: Console, given: Given) -> Answer:
     """Return the values around `id`, up to `depth` steps away."""
     id_, depth = given.text("id", most=MAX_ID), given.number("depth", 2, least=1, most=MAX_DEPTH)
-    expand = [one for one in given.text("expand", most=4 * MAX_ID).split("\n") if one]  # no id has a line break
+    expand = [one for one in given.text("expand", most=MAX_EXPAND).split("\n") if one]  # no id has a line break
     loaded = await console.states.get(await console.client(), given.key)
     if id_ not in loaded.state.cells:
-        raise no_value(given, id_)
-    found = await loaded.read(partial(neighbourhood, id_=id_, depth=depth, expand=expand[:MAX_EXPANDED]))
+        raise no_value(given, loaded, id_)
+    found = await loaded.read(partial(neighbourhood, id_=id_, depth=depth, expand=expand[-MAX_EXPANDED:]))
     return {"position": loaded.state.last, **found}
 
 
@@ -43,12 +45,12 @@ def neighbourhood(loaded: BrowsedState, *, id_: str, depth: int, expand: Sequenc
     more_inputs, more_dependents = dict[str, int](), dict[str, int]()
     sides: tuple[tuple[int, Neighbours, dict[str, int]], ...] = (
         (-1, partial(_inputs, loaded), more_inputs),
-        (1, partial(_dependents, loaded), more_dependents),
+        (1, loaded.state.cells.dependents, more_dependents),
     )
 
     def add(one: str, side: int, neighbours: Neighbours, more: dict[str, int], fan: int = MAX_FAN) -> None:
         found = neighbours(one)
-        for other in _most_urgent(loaded, found, fan):
+        for other in _most_urgent(loaded, found, fan, by_id=side > 0):
             if other not in levels and len(levels) < MAX_NODES:
                 levels[other] = levels[one] + side
             if other in levels and len(edges) < MAX_EDGES:
@@ -89,20 +91,21 @@ def _inputs(loaded: BrowsedState, id_: str) -> list[str]:
     return list(found)
 
 
-def _dependents(loaded: BrowsedState, id_: str) -> list[str]:
-    return sorted(loaded.state.cells.dependents(id_))
+def _most_urgent(loaded: BrowsedState, ids: list[str], most: int, *, by_id: bool) -> list[str]:
+    """Return the neighbours to show, by their ids or as they are given. If there are more than `most`, those in error
+    or missing come first, then stale ones, and then the others.
 
-
-def _most_urgent(loaded: BrowsedState, ids: list[str], most: int) -> list[str]:
-    """Return the neighbours to show: first those in error or missing, then stale ones, and then the others."""
+    A million neighbours are not sorted: the event loop could do nothing else meanwhile.
+    """
     if len(ids) <= most:
-        return ids
+        return sorted(ids) if by_id else ids
 
-    def urgency(id_: str) -> int:
+    def rank(given: tuple[int, str]) -> tuple[int, str, int]:
+        place, id_ = given
         value = loaded.state.value(id_, loaded.stale_set)
-        return 0 if value is None else URGENCY.get(value.state, 2)
+        return 0 if value is None else URGENCY.get(value.state, 2), id_ if by_id else "", place
 
-    return sorted(ids, key=urgency)[:most]
+    return [id_ for _, id_ in nsmallest(most, enumerate(ids), rank)]
 
 
 RESOURCES = (Resource(base_path("/graph"), read),)

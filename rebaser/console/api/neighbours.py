@@ -25,7 +25,7 @@ async def read(console: Console, given: Given) -> Answer:
     words, (offset, limit) = given.text("q", most=MAX_ID), given.page()
     loaded = await console.states.get(await console.client(), given.key)
     if id_ not in loaded.state.cells:
-        raise no_value(given, id_)
+        raise no_value(given, loaded, id_)
 
     async def sort() -> "array[int]":
         return await loaded.read(lambda state: state.places(sorted_ids(state.state.cells.dependents(id_))))

@@ -16,7 +16,7 @@ from rebaser.console.api.values import base_path
 from rebaser.console.live.hub import Seen
 from rebaser.console.resources import Answer, Console, Given, Resource
 from rebaser.console.shapes import STAGES, activity_object, cut, time_text
-from rebaser_client import LogEntry
+from rebaser_client import LogEntry, NotConnectedError
 from rebaser_client.admin.explanations import Explanation
 from rebaser_client.admin.fleet import ActiveChangeSet
 from rebaser_core.commit import Kind
@@ -130,6 +130,8 @@ async def read_updates(console: Console, given: Given) -> Answer:
                     break
             else:
                 complete = True
+    if not noted and not complete:  # otherwise, there would seem to be none
+        raise NotConnectedError("NATS has not answered in time")
     found = await client.explain(key.workspace, key.change_set)
     return {
         "now": _reason(found),

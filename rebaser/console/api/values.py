@@ -9,7 +9,7 @@ from typing import Any
 
 from rebaser.console.access.hiding import told_start
 from rebaser.console.reading.states import BrowsedState, PickedIds, span, start_after
-from rebaser.console.resources import MOST, PAGE, Answer, Console, Given, Resource
+from rebaser.console.resources import MOST, PAGE, Answer, Console, Given, NoSuchValueError, Resource
 from rebaser.console.shapes import (
     blame_object,
     cause_object,
@@ -20,7 +20,6 @@ from rebaser.console.shapes import (
     full_text,
     short_text,
 )
-from rebaser_core.errors import UnprocessableError
 from rebaser_core.explain.values import ValueExplanation, explain_value
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.state.patterns.globs import matcher
@@ -213,7 +212,7 @@ async def read_one(console: Console, given: Given) -> Answer:
     loaded = await console.states.get(await console.client(), given.key)
     found = await loaded.read(partial(_explain, id_=id_))
     if found is None:
-        raise no_value(given, id_)
+        raise no_value(given, loaded, id_)
     return {**_head(loaded), **found}
 
 
@@ -244,9 +243,9 @@ def _inputs(loaded: BrowsedState, found: ValueExplanation) -> Iterator[dict[str,
         yield {"name": one.name, "matches": one.matches, **row}
 
 
-def no_value(given: Given, id_: str) -> UnprocessableError:
+def no_value(given: Given, loaded: BrowsedState, id_: str) -> NoSuchValueError:
     name = f"{given.key.workspace}/{given.key.change_set}"
-    return UnprocessableError(f"{name} has no value {id_[:200]!r}", code="no_such_value")
+    return NoSuchValueError(f"{name} has no value {id_[:200]!r}", loaded.state.last)
 
 
 async def read_blame(console: Console, given: Given) -> Answer:

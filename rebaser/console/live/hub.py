@@ -145,17 +145,18 @@ class Hub:
 
     async def _until_next(self, fleet: FleetWatch, streams: Sequence[StreamStatus], until: float) -> None:
         """As long as the next look, at the time `until`, is far: show new commits, if they are few."""
-        free, looked = 0.0, None  # when the next early look may be; when the last one was, by the clock and its cost
+        not_before = 0.0  # the earliest time of the next early look
+        shown = None  # when the early look that was shown last began: the time, and the processor time
         while until - time.monotonic() > STEP / 2:
             await anyio.sleep(STEP / 2)
-            if looked is not None:  # by now, the pages have been made
-                free, looked = looked[0] + EARLY_SHARE * (time.thread_time() - looked[1]), None
-            if time.monotonic() < free:
+            if shown is not None:  # by now, the pages have been made, and it is known what all this cost
+                not_before, shown = shown[0] + EARLY_SHARE * (time.thread_time() - shown[1]), None
+            if time.monotonic() < not_before:
                 continue
             began = time.monotonic(), time.thread_time()
             view = await fleet.look_early(FEW)
             if view is not None:
-                looked = began
+                shown = began
                 self._show(view, fleet, streams)
 
     def _look(self, view: FleetView, fleet: FleetWatch, streams: Sequence[StreamStatus]) -> None:

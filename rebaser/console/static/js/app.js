@@ -75,24 +75,26 @@ function matchRoute(pathname) {
 async function show(moved) {
   const { pathname, search } = window.location;
   const found = matchRoute(pathname.length > 1 ? pathname.replace(/\/$/, "") : pathname);
-  // No name has characters that cannot be seen, so those of an address would only mislead.
-  const query = Object.fromEntries([...new URLSearchParams(search)].map(([name, text]) => [name, text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, "")]));
+  clearTimeout(typing);
+  // No name has characters that cannot be seen, so those of an address would only mislead. Line breaks separate ids.
+  const query = Object.fromEntries([...new URLSearchParams(search)].map(([name, text]) => [name, text.replace(/(?!\n)[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, "")]));
   const at = { pathname, query, path: found?.path ?? {} };
   const page = found === null ? missing : (await import(`./pages/${found.name}.js`)).page;
   // Somebody went on meanwhile.
   if (window.location.pathname !== pathname || window.location.search !== search) return;
   const isNew = app.page !== page || JSON.stringify(app.at?.path) !== JSON.stringify(at.path);
+  const isOther = isNew || page.object?.(at) !== page.object?.(app.at);
   app.at = at;
   if (isNew) {
     for (const feed of app.feeds.values()) feed.stop();
     app.feeds.clear();
   }
-  if (isNew || page.keeps === false) app.local = {};
+  if (isOther) app.local = {};
   app.page = page;
-  feed(page.sources(at));
+  feed(page.sources(at), !isOther);
   const { workspace, changeSet } = at.path;
   const waits = () => app.at === at && [...app.feeds.values()].some((one) => one.loading && one.data === null);
-  if (changeSet) watchLoading(`/change-sets/${workspace}/${changeSet}`, waits, draw);
+  watchLoading(changeSet ? `/change-sets/${workspace}/${changeSet}` : null, waits, draw);
   document.title = `${page.title(at)} · Rebaser`;
   if (moved && isNew) {
     window.scrollTo(0, 0);
@@ -116,14 +118,15 @@ function go(href, { replace = false } = {}) {
 
 // -- what a page is fed with ------------------------------------------------------------------------------------------
 
-function feed(sources) {
+// With `keep`, what was fed from the address before is shown until there is an answer.
+function feed(sources, keep) {
   for (const [name, one] of app.feeds) {
     if (sources[name]?.path !== one.path) one.stop();
   }
   for (const [name, source] of Object.entries(sources)) {
     const before = app.feeds.get(name);
     if (before?.path === source.path) continue;
-    app.feeds.set(name, begin(source, app.page.keeps === false ? null : (before?.data ?? null)));
+    app.feeds.set(name, begin(source, keep ? (before?.data ?? null) : null));
   }
   for (const name of [...app.feeds.keys()]) if (!(name in sources)) app.feeds.delete(name);
 }
@@ -166,7 +169,7 @@ function reload(name) {
 
 // Read again what the live part of the page shows to be outdated.
 function renew() {
-  for (const name of app.page.outdated?.(dataNow(), app.at) ?? []) {
+  for (const name of app.page.outdated?.(dataNow(), app.at, tools) ?? []) {
     const one = app.feeds.get(name);
     if (one && !one.loading && Date.now() - one.begun > RENEWED_EVERY) reload(name);
   }
@@ -190,6 +193,11 @@ const tools = {
     return trouble ? troubleBox(trouble) : meanwhile;
   },
   isGone: (name) => isGone(app.feeds.get(name)),
+  // The position that a source is of; of something that is gone, the one at which it was not there.
+  positionOf(name) {
+    const one = app.feeds.get(name);
+    return one && isGone(one) ? one.trouble.position : one?.data?.position;
+  },
   get state() {
     return app.local;
   },
@@ -225,7 +233,8 @@ function showCentre() {
   located = place;
   const now = window.location.href;
   const centre = document.querySelector("[data-center]");
-  if (centre === null || centred === now) return;
+  // What is shown until there is an answer has another centre.
+  if (centre === null || centred === now || [...app.feeds.values()].some((one) => one.loading)) return;
   centred = now;
   const frame = centre.closest(".scroll");
   const [inner, outer] = [centre, frame].map((one) => one.getBoundingClientRect());

@@ -10,6 +10,9 @@ export const commitAddress = (at, position) => address(base(at, "/commit"), { at
 export const headSource = (at) => ({ path: base(at), live: true });
 export const fullName = (at) => `${at.path.workspace}/${at.path.changeSet}`;
 
+// Those of the sources `names` that are of an older position than the newest commit, also if they were not there then.
+export const olderThan = (head, tools, ...names) => (head ? names.filter((name) => tools.positionOf(name) < head.lastCommit) : []);
+
 // The first columns of a table of commits.
 export const commitColumns = (at, now) => [
   { title: "Commit", kind: "narrow", cell: (row) => html`<a class="row-link" href=${commitAddress(at, row.position)}>${row.position}</a>` },

@@ -3,11 +3,13 @@
 const API = "/api/v1";
 
 export class Trouble extends Error {
-  constructor(code, message, status = 0, details = []) {
+  constructor(code, message, status = 0, { details = [], position = 0 } = {}) {
     super(message);
     this.details = details;
     this.code = code;
     this.status = status;
+    // Where in the log there was no such thing.
+    this.position = position;
   }
 }
 
@@ -33,19 +35,24 @@ async function send(path, options) {
     return await fetch(API + path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Trouble("console_away", "The console does not answer. Does its process run?");
+    throw away();
   }
 }
+
+const away = () => new Trouble("console_away", "The console does not answer. Does its process run?");
 
 async function answerOf(response) {
   let body;
   try {
     body = await response.json();
-  } catch {
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    // Only what has arrived as a whole is no JSON; of the rest, another try may bring the end.
+    if (!(error instanceof SyntaxError)) throw away();
     throw new Trouble("no_json", `The console answered with status ${response.status}.`, response.status);
   }
   if (body.error?.code === "login_needed") toLogin();
-  if (!response.ok) throw new Trouble(body.error?.code ?? "failed", body.error?.message ?? "It failed.", response.status, body.error?.details);
+  if (!response.ok) throw new Trouble(body.error?.code ?? "failed", body.error?.message ?? "It failed.", response.status, body.error);
   return body;
 }
 

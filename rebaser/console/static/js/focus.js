@@ -9,6 +9,7 @@ function hold({ target }) {
     instead: [
       target.name && `main [name="${target.name}"]`,
       near("form, button") && "[data-outcome]",
+      near("details") && "main details[open] summary",
       near(".graph") && ".node.here",
       near(".pager") && ".pager a",
       near("[data-rows]") && "[data-rows] a",

@@ -24,13 +24,18 @@ export function progressOf(found) {
   return words ? { words: `${words}, ${age(found.seconds)}`, share: found.total ? Math.min(found.done / found.total, 1) : null } : null;
 }
 
-// Ask how far the loading of the change set at `path` is, again and again, as long as `waits()`.
+// Ask how far the loading of the change set at `path` is, again and again, as long as `waits()`. Without a path, nothing
+// is asked, and what was told of another change set is forgotten.
 export function watchLoading(path, waits, draw, after = AFTER) {
   clearTimeout(timer);
   progress = null;
+  if (path === null) return;
   const ask = async () => {
     if (!waits()) return;
-    progress = progressOf(await get(`${path}/loading`).catch(() => null));
+    const found = progressOf(await get(`${path}/loading`).catch(() => null));
+    // Somebody went on meanwhile.
+    if (!waits()) return;
+    progress = found;
     draw();
     timer = setTimeout(ask, EVERY);
   };

@@ -170,7 +170,7 @@ export function pager(at, { offset, limit, matching }, tools, name = "offset") {
   return html`<nav class="pager" aria-label="Pages">
     ${name === "offset" ? sizePick(at, tools, limit) : null}
     ${link(Math.max(offset - limit, 0), "prev", "Previous", offset > 0)}
-    <span>${matching ? `${count(Math.min(offset + 1, matching))} to ${count(last)} of ${count(matching)}` : "none"}</span>
+    <span>${offset < matching ? `${count(offset + 1)} to ${count(last)} of ${count(matching)}` : matching ? `none of ${count(matching)}` : "none"}</span>
     ${link(offset + limit, "next", "Next", last < matching)}
   </nav>`;
 }

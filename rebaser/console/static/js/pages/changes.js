@@ -1,7 +1,7 @@
 // What a branch changed since its base, what that does to derived values, and applying it.
 
 import { form, outcome, run, tick, whoFields } from "../actions.js";
-import { base, changeSetHead, commitAddress, fullName, headSource, idLink, valueCell } from "../change_set.js";
+import { base, changeSetHead, commitAddress, fullName, headSource, idLink, olderThan, valueCell } from "../change_set.js";
 import { address, command, count, plural } from "../format.js";
 import { html } from "../html.js";
 import { badge, icon, notice, pager, sized, table } from "../parts.js";
@@ -89,7 +89,7 @@ export const page = {
   title: (at) => `Changes of ${fullName(at)}`,
   needs: ["head"],
   sources: (at) => ({ head: headSource(at), changes: { path: address(base(at, "/changes"), sized(at.query)) } }),
-  outdated: ({ head, changes }) => (head && changes && (head.lastCommit > changes.position || (head.behind && !changes.branch.behind)) ? ["changes"] : []),
+  outdated: ({ head, changes }, at, tools) => (head?.behind && changes && !changes.branch.behind ? ["changes"] : olderThan(head, tools, "changes")),
   view(at, { head, changes }, tools) {
     return html`${changeSetHead(at, head, "/changes")}
       ${rebaseBox(at, head, tools)}${outcome(tools, "rebase")}

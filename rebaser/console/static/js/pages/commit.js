@@ -66,7 +66,7 @@ function revertForm(at, head, commit, tools) {
 export const page = {
   title: (at) => `Commit ${at.query.at ?? ""} of ${fullName(at)}`,
   needs: ["head"],
-  keeps: false,
+  object: (at) => at.query.at,
   sources: (at) => ({ head: headSource(at), commit: { path: address(base(at, "/commit"), { at: at.query.at }) } }),
   view(at, { head, commit }, tools) {
     return html`${changeSetHead(at, head, "/commits")}

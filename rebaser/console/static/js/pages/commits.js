@@ -45,7 +45,7 @@ export const page = {
     commits: { path: address(base(at, "/commits"), sized({ before: at.query.before, limit: at.query.limit }, 200)) },
     size: { path: base(at, "/history-size") },
   }),
-  outdated: ({ head, commits }, at) => (!at.query.before && head && commits?.rows.length && head.lastCommit > commits.rows[0].position ? ["commits"] : []),
+  outdated: ({ head, commits }, at) => (!at.query.before && head && commits && head.lastCommit > (commits.rows[0]?.position ?? 0) ? ["commits"] : []),
   view(at, { head, commits, size: history }, tools) {
     return html`${changeSetHead(at, head, "/commits")}${size(history)}
       ${commits === null

@@ -50,6 +50,7 @@ function found(at, data, tools) {
 export const page = {
   title: (at) => (chosen(at.query) ? `${at.query.a} and ${at.query.b}` : "Compare"),
   needs: [],
+  object: ({ query }) => `${query.workspace} ${query.a} ${query.b}`,
   sources: (at) => (chosen(at.query) ? { compared: { path: address("/compare", sized(at.query)) } } : {}),
   status: (data) => `${count(data.matching)} values differ`,
   view: (at, { compared }, tools) => html`<div class="page-head"><h1 tabindex="-1">Compare</h1><span class="dim">two change sets of a workspace, value by value</span></div>

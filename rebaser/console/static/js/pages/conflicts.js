@@ -1,7 +1,7 @@
 // The conflicts of a branch with its target, side by side, and settling them.
 
 import { field, form, outcome, run, tick } from "../actions.js";
-import { base, changeSetHead, fullName, headSource, idLink } from "../change_set.js";
+import { base, changeSetHead, fullName, headSource, idLink, olderThan } from "../change_set.js";
 import { address, command, plural } from "../format.js";
 import { html, keyed } from "../html.js";
 import { notice } from "../parts.js";
@@ -56,7 +56,7 @@ export const page = {
   title: (at) => `Conflicts of ${fullName(at)}`,
   needs: ["head"],
   sources: (at) => ({ head: headSource(at), conflicts: { path: address(base(at, "/conflicts"), at.query) } }),
-  outdated: ({ head, conflicts }) => (head && conflicts && head.lastCommit > conflicts.position ? ["conflicts"] : []),
+  outdated: ({ head }, at, tools) => olderThan(head, tools, "conflicts"),
   view(at, { head, conflicts: found }, tools) {
     return html`${changeSetHead(at, head, "/conflicts")}${outcome(tools, "resolve")}
       ${found === null ? tools.pending("conflicts") : list(at, head, found, tools)}`;

@@ -9,7 +9,7 @@ import { actButtons } from "./dead_letters.js";
 export const page = {
   title: (at) => `Dead letter ${at.query.sequence ?? ""}`,
   needs: [],
-  keeps: false,
+  object: (at) => at.query.sequence,
   sources: (at) => ({ letter: { path: address("/dead-letter", { sequence: at.query.sequence }) } }),
   view(at, { letter }, tools) {
     return html`<div class="object-head">
@@ -25,7 +25,7 @@ function body(letter, tools) {
       <p class="facts"><span>in <a href=${`/change-sets/${letter.workspaceId}/${letter.changeSetId}`}>${letter.workspaceId}/${letter.changeSetId}</a></span>
         <span>tried ${plural(letter.attempts, "time")} by <span class="mono">${letter.server}</span></span>
         ${letter.redrive ? html`<span>redriven ${plural(letter.redrive, "time")}</span>` : null}<span>${letter.time.replace("T", " ").slice(0, 19)} UTC</span></p></div></div>
-    ${letter.actions ? actButtons(tools, [letter.sequence], () => tools.set({ gone: true })) : null}
+    ${letter.actions ? actButtons(tools, [letter.sequence], (answer) => tools.set({ gone: !answer.failed.length && !answer.unsure.length })) : null}
     <section><h2>Request</h2>
       ${letter.problem ? html`<p class="dim">It cannot be read: ${letter.problem}</p>` : null}
       ${letter.payload.text ? html`<pre class="block" tabindex="0">${letter.payload.text}</pre>` : null}<p class="dim">${letter.payload.whole ? null : "The beginning of "}${bytes(letter.payload.length)}</p></section>

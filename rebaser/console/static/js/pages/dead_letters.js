@@ -37,9 +37,9 @@ export function actButtons(tools, sequences, then) {
   const act = (what, done) =>
     run(tools, "letters", `/dead-letters/${what}`, { sequences, count: sequences.length }, (answer) => {
       tools.set({ chosen: new Set(), typed: "" });
-      then();
+      then(answer);
       const failed = answer.failed.map((one) => one.message).join("; ");
-      return `${count(answer.done)} ${done}${answer.gone ? `, ${count(answer.gone)} gone before` : ""}${failed ? `, ${answer.failed.length} failed: ${failed}` : ""}${answer.unsure.length ? `, ${answer.unsure[0]} perhaps` : ""}${answer.left ? `, ${count(answer.left)} not begun: it took too long` : ""}.`;
+      return `${count(answer.done)} ${done}${answer.gone ? `, ${count(answer.gone)} gone before` : ""}${failed ? `, ${answer.failed.length} failed: ${failed}` : ""}${answer.unsure.length ? `, and perhaps message ${answer.unsure[0]}` : ""}${answer.left ? `, ${count(answer.left)} not begun: it took too long` : ""}.`;
     });
   return html`<div class=${many ? "panel buttons" : "buttons"}>
     ${many

@@ -24,10 +24,14 @@ function reason(at, one, index) {
   );
 }
 
+// Seconds after which the reasons are asked for again. They may change without a commit, and take a dozen requests to NATS.
+const ASKED_EVERY = 8;
+
 export const page = {
   title: (at) => `Why ${fullName(at)} waits`,
   needs: ["head"],
   sources: (at) => ({ head: headSource(at), explanation: { path: base(at, "/explain") } }),
+  outdated: ({ head, explanation }) => (head && explanation && head.at - explanation.at > ASKED_EVERY ? ["explanation"] : []),
   view(at, { head, explanation }, tools) {
     return html`${changeSetHead(at, head, "/explain")}
       ${explanation === null

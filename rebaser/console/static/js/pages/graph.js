@@ -1,6 +1,6 @@
 // The neighbourhood of a value: what it is made of on the left, what is made of it on the right.
 
-import { base, changeSetHead, fullName, headSource, idLink, valueAddress } from "../change_set.js";
+import { base, changeSetHead, fullName, headSource, idLink, olderThan, valueAddress } from "../change_set.js";
 import { HEIGHT, WIDTH, curve, fit, layout } from "../graph.js";
 import { html, keyed, svg } from "../html.js";
 import { address, count } from "../format.js";
@@ -9,7 +9,10 @@ import { badge, chips } from "../parts.js";
 const TONES = { error: "bad", missing: "bad", stale: "warn" };
 const SIGNS = { error: "✕", missing: "✕", stale: "◔", unset: "–" };
 
-const graphAddress = (at, id, expand = []) => address(base(at, "/graph"), { id, depth: at.query.depth, expand: expand.join("\n") });
+// As many values as the console expands at once.
+const MOST = 20;
+
+const graphAddress = (at, id, expand = []) => address(base(at, "/graph"), { id, depth: at.query.depth, expand: expand.slice(-MOST).join("\n") });
 
 // The values whose neighbours were asked for: the last one is the one that somebody looks at. No id has a line break.
 const expandedIn = (at) => (at.query.expand ? at.query.expand.split("\n") : []);
@@ -107,7 +110,7 @@ export const page = {
   title: (at) => `Graph of ${at.query.id ?? ""} in ${fullName(at)}`,
   needs: ["head"],
   sources: (at) => ({ head: headSource(at), graph: { path: address(base(at, "/graph"), { id: at.query.id, depth: at.query.depth, expand: at.query.expand }) } }),
-  outdated: ({ head, graph }) => (head && graph && head.lastCommit > graph.position ? ["graph"] : []),
+  outdated: ({ head }, at, tools) => olderThan(head, tools, "graph"),
   view(at, { head, graph }, tools) {
     return html`${changeSetHead(at, head, "")}
       ${graph === null
@@ -116,7 +119,7 @@ export const page = {
             <div class="section-head"><h2>Around ${idLink(at, graph.id)}</h2>${badge(graph.nodes[0].state)}
               ${chips(at, "depth", [["1", "1 step"], ["2", "2 steps"], ["3", "3 steps"], ["4", "4 steps"]], "Steps away", {}, "2")}</div>
             ${drawing(at, graph, tools)}${strip(at, graph)}
-            <p class="dim">Inputs are on the left, values that use it on the right. A click on a value shows its other neighbours, and once more hides them; with Ctrl, it moves the value to the middle. The one in the middle leads to its page, +N to a list. Keys: Enter, c for the middle, o for the page.</p>
+            <p class="dim">Inputs are on the left, and values that use it are on the right. Click a value to show its other neighbours, and again to hide them; click it with Ctrl to move it to the middle. The value in the middle opens its page, and +N a list. Keys: Enter for a click, c for the middle, o for the page.</p>
           </section>`}`;
   },
 };

@@ -1,6 +1,6 @@
 // All inputs of a value, or all values that use it, a page at a time.
 
-import { base, changeSetHead, fullName, headSource, idLink } from "../change_set.js";
+import { base, changeSetHead, fullName, headSource, idLink, olderThan } from "../change_set.js";
 import { address, plural } from "../format.js";
 import { html } from "../html.js";
 import { chips, pager, search, sized, table } from "../parts.js";
@@ -11,8 +11,9 @@ const SIDES = [["inputs", "Inputs"], ["dependents", "Used by"]];
 export const page = {
   title: (at) => `Neighbours of ${at.query.id ?? ""} in ${fullName(at)}`,
   needs: ["head"],
+  object: (at) => at.query.id,
   sources: (at) => ({ head: headSource(at), found: { path: address(base(at, "/neighbours"), sized(at.query)) } }),
-  outdated: ({ head, found }) => (head && found && head.lastCommit > found.position ? ["found"] : []),
+  outdated: ({ head }, at, tools) => olderThan(head, tools, "found"),
   view(at, { head, found }, tools) {
     const id = at.query.id ?? "";
     return html`${changeSetHead(at, head, "")}

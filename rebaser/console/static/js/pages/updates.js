@@ -2,7 +2,7 @@
 
 import { field, form, outcome, run, whoFields } from "../actions.js";
 import { html, keyed, svg } from "../html.js";
-import { base, changeSetHead, commitAddress, commitColumns, fullName, headSource } from "../change_set.js";
+import { base, changeSetHead, commitAddress, commitColumns, fullName, headSource, olderThan } from "../change_set.js";
 import { count, duration, plural } from "../format.js";
 import { icon, notice, table } from "../parts.js";
 import { stageText, waitsText } from "./dvu.js";
@@ -56,7 +56,7 @@ function recompute(at, head, tools) {
   return html`${outcome(tools, "recompute")}<details class="panel"><summary>Recompute derived values</summary>
     <p class="dim">For instance after the code of a function has changed: values that are up to date are otherwise not computed again.</p>
     ${asked
-      ? html`<div class="notice warn" role="alertdialog" aria-label="Recompute">${icon("alert")}<div><p>Compute ${what(asked.function)} of ${at.path.changeSet} again?</p>
+      ? html`<div class="notice warn" role="alertdialog" aria-label="Recompute" tabindex="-1" data-outcome>${icon("alert")}<div><p>Compute ${what(asked.function)} of ${at.path.changeSet} again?</p>
           <p class="buttons"><button type="button" class="button main" @click=${send}>Recompute</button><button type="button" class="button" @click=${() => tools.set({ asked: null })}>Cancel</button></p></div></div>`
       : form({
           label: "Recompute",
@@ -73,7 +73,7 @@ function body(at, head, updates, tools) {
     <section><h2>The newest updates</h2>
       ${table({ label: "Updates", columns: COLUMNS(at, head.at, longest), rows: updates.rows, key: (row) => row.position, empty: "No update is in the log." })}
       <p class="dim">“Stale for” is the time from the oldest edit that an update took into account to its results.
-        ${longest ? "The bars show planning, Spark (with the wait for it), reading and storing the results. A server knows them until it ends." : ""}
+        ${longest ? "The bars show the times for planning, for Spark (with the wait for it), and for reading and storing the results. A server forgets them when it ends." : ""}
         ${updates.complete ? "" : `The newest ${count(updates.scanned)} commits were searched.`}</p></section>
     ${recompute(at, head, tools)}`;
 }
@@ -82,6 +82,6 @@ export const page = {
   title: (at) => `Updates of ${fullName(at)}`,
   needs: ["head"],
   sources: (at) => ({ head: headSource(at), updates: { path: base(at, "/updates") } }),
-  outdated: ({ head, updates }) => (head && updates && (head.debt || head.lastCommit > updates.position) ? ["updates"] : []),
+  outdated: ({ head, updates }, at, tools) => (head?.debt && updates ? ["updates"] : olderThan(head, tools, "updates")),
   view: (at, { head, updates }, tools) => html`${changeSetHead(at, head, "/updates")}${updates === null ? tools.pending("updates") : body(at, head, updates, tools)}`,
 };

@@ -3,7 +3,7 @@
 import { area, field, form, onBranch, outcome, run, whoFields } from "../actions.js";
 import { html, keyed } from "../html.js";
 import {
-  base, changeSetHead, commitAddress, commitColumns, crumbs, definitionCell, fullName, headSource, idLink, idText, kindText, requestLine, valueCell,
+  base, changeSetHead, commitAddress, commitColumns, crumbs, definitionCell, fullName, headSource, idLink, idText, kindText, olderThan, requestLine, valueCell,
 } from "../change_set.js";
 import { address, ago, count, plural } from "../format.js";
 import { badge, icon, table, withCode } from "../parts.js";
@@ -138,7 +138,7 @@ function others(at, head, elsewhere, tools) {
   return html`<section><h3>In other change sets</h3>
     ${rows.length
       ? table({ label: "Change sets with another definition", columns: OTHERS(at, at.query.id, head.at), rows, key: (row) => row.changeSetId })
-      : html`<p class="dim">${next || offset ? "None of these has another definition." : "No open branch, nor the target, has another definition."}</p>`}
+      : html`<p class="dim">${next || offset ? "None of these has another definition." : "Neither the target nor an open branch has another definition."}</p>`}
     ${next || offset
       ? html`<nav class="pager" aria-label="Pages of change sets"><span>${count(offset + 1)} to ${count(offset + looked)} of ${plural(matching, "related change set")}</span>
           ${offset ? html`<a class="button" href=${address(at.pathname, at.query, { branches: "" })}>First</a>` : null}
@@ -204,7 +204,7 @@ function editor(at, head, value, tools) {
 export const page = {
   title: (at) => `${at.query.id ?? ""} in ${fullName(at)}`,
   needs: ["head"],
-  keeps: false,
+  object: (at) => at.query.id,
   sources: (at) => {
     const query = { id: at.query.id };
     return {
@@ -215,8 +215,8 @@ export const page = {
       history: { path: address(base(at, "/history"), { ...query, before: at.query.before }) },
     };
   },
-  outdated: ({ head, value, elsewhere }) => [
-    ...(head && value && head.lastCommit > value.position ? ["value", "blame", "history", "elsewhere"] : []),
+  outdated: ({ head, elsewhere }, at, tools) => [
+    ...(olderThan(head, tools, "value").length ? ["value", "blame", "history", "elsewhere"] : []),
     // Branches change, too.
     ...(head && elsewhere && head.at - elsewhere.at > 15 ? ["elsewhere"] : []),
   ],
@@ -228,7 +228,7 @@ export const page = {
         <div class="object-title"><h2 class="mono">${id.slice(id.lastIndexOf("/") + 1) || id}</h2>${value ? badge(value.state) : null}<a href=${address(base(at, "/graph"), { id })}>Graph</a></div>
       </section>
       ${value === null
-        ? html`${tools.pending("value")}${tools.isGone("value") ? editor(at, head, { id, isNew: true, position: head.lastCommit }, tools) : null}${tools.isGone("value") ? others(at, head, elsewhere, tools) : null}`
+        ? html`${tools.pending("value")}${tools.isGone("value") ? editor(at, head, { id, isNew: true, position: tools.positionOf("value") }, tools) : null}${tools.isGone("value") ? others(at, head, elsewhere, tools) : null}`
         : body(at, head, value, { blame, elsewhere, history }, tools)}`;
   },
 };

@@ -1,7 +1,7 @@
 // The values of a change set: a tree by the slashes of ids, or a list of those that match.
 
 import { html } from "../html.js";
-import { base, changeSetHead, crumbs, definitionCell, fullName, headSource, idLink, valueCell } from "../change_set.js";
+import { base, changeSetHead, crumbs, definitionCell, fullName, headSource, idLink, olderThan, valueCell } from "../change_set.js";
 import { file } from "../data.js";
 import { address, count, plural } from "../format.js";
 import { manage } from "../manage.js";
@@ -19,8 +19,8 @@ function functionPick(at, tools, { functions }) {
   return pick("Function", choices, now, (name) => tools.go(address(at.pathname, at.query, { function: name, after: "" })));
 }
 
-function groupCell(at, row) {
-  const name = row.group.slice((at.query.prefix ?? "").length);
+function groupCell(at, row, prefix) {
+  const name = row.group.slice(prefix.length);
   return html`<a class="row-link group" href=${address(at.pathname, at.query, { prefix: row.group, after: "" })}>${icon("arrow")}<span>${name}</span></a>`;
 }
 
@@ -31,8 +31,8 @@ function groupState(row) {
   ]}</span>`;
 }
 
-const COLUMNS = (at) => [
-  { title: "Id", cell: (row) => (row.group ? groupCell(at, row) : idLink(at, row.id, (at.query.prefix ?? "").length)) },
+const COLUMNS = (at, { prefix }) => [
+  { title: "Id", cell: (row) => (row.group ? groupCell(at, row, prefix) : idLink(at, row.id, prefix.length)) },
   { title: "State", cell: (row) => (row.group ? groupState(row) : badge(row.state)) },
   { title: "Value", kind: "grow", cell: (row) => (row.group ? html`<span class="dim">${plural(row.count, "value")}</span>` : valueCell(row)) },
   { title: "Definition", level: 2, kind: "grow", cell: (row) => (row.group ? "" : definitionCell(row.definition)) },
@@ -51,7 +51,7 @@ export const page = {
   title: (at) => fullName(at),
   needs: ["head"],
   sources: (at) => ({ head: headSource(at), values: { path: address(base(at, "/values"), sized(at.query)) } }),
-  outdated: ({ head, values }) => (head && values && head.lastCommit > values.position ? ["values"] : []),
+  outdated: ({ head }, at, tools) => olderThan(head, tools, "values"),
   status: (head) => `${head.changeSetId} is ${head.state}`,
   view(at, { head, values }, tools) {
     return html`${changeSetHead(at, head, "")}
@@ -72,7 +72,7 @@ function list(at, head, values, tools) {
       ${document.documentElement.dataset.values === "hidden" ? null : html`<a class="side" title="Their definitions, as rebaser get --updates prints them" href=${file(address(base(at, "/values.jsonl"), { ...at.query, after: "" }))} download>Download as JSON Lines</a>`}</div>
     ${table({
       label: "Values",
-      columns: COLUMNS(at),
+      columns: COLUMNS(at, values),
       rows: values.rows,
       key: (row) => row.group ?? row.id,
       empty: isSearch ? "No value matches." : head.status === "deleted" ? "The change set was deleted." : "The change set has no values here.",
