@@ -68,7 +68,7 @@ async def test_change_sets_with_errors_are_found(
         await page.wait_for_url(f"**/change-sets/{ws}/bad?state=error")
         await page.wait_for_selector("tbody tr:has-text('sum')")
         await page.get_by_role("link", name="Overview").click()
-        await page.get_by_role("link", name=re.compile(r"^\d+ with errors$")).click()
+        await page.get_by_role("link", name=re.compile(r"^\d+ change sets? with errors$")).click()
         await page.wait_for_selector(f"a[href='/change-sets/{ws}/bad']")
 
 

@@ -61,7 +61,8 @@ def _json(text: str, what: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise invalid(f'{what} is not JSON: {str(error)[:200]}; put text in quotes, as in "tea"') from None
+        forms = 'write a number with a point, as in 7.9, and put text in quotes, as in "tea"'
+        raise invalid(f"{what} is not JSON: {str(error)[:200]}; {forms}") from None
 
 
 def update_of(body: Body, id_: str) -> Update:

@@ -1,10 +1,10 @@
 // The shell: which page is shown, what it is fed with, and the keys.
 
 import { follow, read, act, logout } from "./data.js";
-import { keepFocus, step } from "./focus.js";
+import { intoRows, keepFocus, step } from "./focus.js";
 import { html, keyed, render } from "./html.js";
 import { remember } from "./kept.js";
-import { loading, watchLoading } from "./loading.js";
+import { loading, missing, unloaded, watchLoading } from "./loading.js";
 import { icon, troubleBox } from "./parts.js";
 
 const ROUTES = [
@@ -38,9 +38,9 @@ const NAV = [
 ];
 const KEYS = [
   ["/", "search"],
-  ["g, then a letter", `go to: ${NAV.map(([, word, key]) => `${key} ${word.toLowerCase()}`).join(", ")}`],
+  ["g, a letter", `go to: ${NAV.map(([, word, key]) => `${key} ${word.toLowerCase()}`).join(", ")}`],
   ["[ and ]", "previous and next page of a list"],
-  ["↑ and ↓", "move in a table, from link to link"],
+  ["↑ and ↓", "move in a table, from link to link; ↓ also from a search into what it found"],
   ["Enter, c, o", "in a graph: expand a value, move it to the middle, open its page"],
   ["t", "switch between light and dark"],
   ["?", "these keys"],
@@ -79,7 +79,7 @@ async function show(moved) {
   // No name has characters that cannot be seen, so those of an address would only mislead. Line breaks separate ids.
   const query = Object.fromEntries([...new URLSearchParams(search)].map(([name, text]) => [name, text.replace(/(?!\n)[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, "")]));
   const at = { pathname, query, path: found?.path ?? {} };
-  const page = found === null ? missing : (await import(`./pages/${found.name}.js`)).page;
+  const page = found === null ? missing : await load(found.name);
   // Somebody went on meanwhile.
   if (window.location.pathname !== pathname || window.location.search !== search) return;
   const isNew = app.page !== page || JSON.stringify(app.at?.path) !== JSON.stringify(at.path);
@@ -103,11 +103,7 @@ async function show(moved) {
   draw();
 }
 
-const missing = {
-  title: () => "Not found",
-  sources: () => ({}),
-  view: () => html`<h1 tabindex="-1">Not found</h1><p>The console has no such page. <a href="/">Go to the overview</a>.</p>`,
-};
+const load = (name) => import(`./pages/${name}.js`).then((module) => module.page, () => unloaded(() => app.feeds.get("overview").failed));
 
 function go(href, { replace = false } = {}) {
   const target = new URL(href, window.location.href);
@@ -133,13 +129,13 @@ function feed(sources, keep) {
 
 // Begin to feed from `source`; `data` is shown until its first answer.
 function begin(source, data) {
-  const one = { path: source.path, data, trouble: null, loading: true, begun: Date.now(), stop: () => {} };
+  const one = { path: source.path, data, trouble: null, failed: false, loading: true, begun: Date.now(), stop: () => {} };
   const state = (found) => {
     Object.assign(one, { data: found, trouble: null, loading: false });
     draw();
     if (source.live) renew();
   };
-  const trouble = (found) => Object.assign(one, { trouble: found, loading: false }) && draw();
+  const trouble = (found) => Object.assign(one, { trouble: found, loading: false, failed: true }) && draw();
   if (source.live) {
     one.stop = follow(source.path, {
       state,
@@ -354,6 +350,7 @@ function onKey(event) {
       event.preventDefault();
       (event.target.closest("details")?.querySelector("summary") ?? document.querySelector("[data-rows] a") ?? document.querySelector("h1")).focus();
     }
+    if (event.key === "ArrowDown" && event.target.matches("[data-search]") && intoRows()) event.preventDefault();
     return;
   }
   if (awaitsLetter) {

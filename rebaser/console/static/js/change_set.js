@@ -19,10 +19,10 @@ export const commitColumns = (at, now) => [
   { title: "When", kind: "when", cell: (row) => html`<span title=${row.time}>${ago(row.time, now)}</span>` },
 ];
 
-const TABS = (head) => [
+const TABS = (head, tab) => [
   ["", "Values"],
   ...(head.target ? [["/changes", `Changes ${count(head.changes)}`]] : []),
-  ...(head.conflicts ? [["/conflicts", `Conflicts ${count(head.conflicts)}`]] : []),
+  ...(head.conflicts || tab === "/conflicts" ? [["/conflicts", `Conflicts ${count(head.conflicts)}`]] : []),
   ["/commits", "Commits"],
   ["/updates", "Updates"],
   ["/queue", head.pending ? `Queue ${count(head.pending)}` : "Queue"],
@@ -54,7 +54,7 @@ export function changeSetHead(at, head, tab) {
       <p class="facts">${facts(at, head)}</p>
     </div>
     <nav class="tabs" aria-label="Parts of the change set">
-      ${TABS(head).map(([path, word]) => keyed(path, html`<a href=${base(at, path)} aria-current=${path === tab ? "page" : null}>${word}</a>`))}
+      ${TABS(head, tab).map(([path, word]) => keyed(path, html`<a href=${base(at, path)} aria-current=${path === tab ? "page" : null}>${word}</a>`))}
     </nav>`;
 }
 

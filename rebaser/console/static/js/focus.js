@@ -39,5 +39,12 @@ export function step(to) {
   }
 }
 
+// Give the focus to the first row that a search found, if there is one.
+export function intoRows() {
+  const first = document.querySelector("[data-rows] a");
+  first?.focus();
+  return first !== null;
+}
+
 document.addEventListener("focusin", hold);
 document.addEventListener("pointerdown", () => (held = null), true);

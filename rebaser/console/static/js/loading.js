@@ -45,3 +45,20 @@ export function watchLoading(path, waits, draw, after = AFTER) {
 // A screen reader hears only that it loads.
 export const loading = () => html`<div class="loading"><p role="status">Loading…</p>
   ${progress ? html`<p aria-hidden="true">${progress.words}</p><progress class="long" max="1" value=${progress.share} aria-label="Loaded"></progress>` : null}</div>`;
+
+export const missing = {
+  title: () => "Not found",
+  sources: () => ({}),
+  view: () => html`<h1 tabindex="-1">Not found</h1><p>The console has no such page. <a href="/">Go to the overview</a>.</p>`,
+};
+
+// In place of a page whose code could not be loaded. If the console was away, its next answer loads the document again.
+export const unloaded = (wasAway) => ({
+  title: () => "This page could not be loaded",
+  sources: () => ({ overview: { path: "/overview" } }),
+  view() {
+    const again = () => window.location.reload();
+    if (wasAway()) again();
+    return html`<h1 tabindex="-1">This page could not be loaded</h1><p><button type="button" class="button" @click=${again}>Load it again</button></p>`;
+  },
+});

@@ -2,7 +2,7 @@
 
 import { html, keyed, svg } from "./html.js";
 import { sparkline } from "./chart.js";
-import { address, clock, count } from "./format.js";
+import { address, clock, count, plural } from "./format.js";
 import { remember, remembered } from "./kept.js";
 
 const PATHS = {
@@ -76,7 +76,7 @@ export const isReady = (row) => Boolean(row.target && row.changes && !row.confli
 export function marks(row) {
   const found = [];
   if (row.status !== "open") found.push(row.status === "kept" ? badge("kept", "closed") : badge(row.status));
-  if (row.conflicts) found.push(badge("conflict", `${count(row.conflicts)} ${row.conflicts === 1 ? "conflict" : "conflicts"}`));
+  if (row.conflicts) found.push(html`<a href=${`/change-sets/${name(row)}/conflicts`}>${badge("conflict", plural(row.conflicts, "conflict"))}</a>`);
   if (row.behind && row.status === "open") found.push(badge("behind"));
   if (row.protected) found.push(badge("protected"));
   if (isReady(row)) found.push(badge("ready", "ready to apply"));

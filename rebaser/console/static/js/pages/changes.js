@@ -19,10 +19,13 @@ const COLUMNS = (at, branch) => [
   },
 ];
 
+// A value that is computed for the first time, or again after an error, has no result until then.
+const isComing = ({ after }) => after.state === "stale" && after.text === "null";
+
 const DERIVED = (at) => [
   { title: "Id", cell: (row) => idLink(at, row.id) },
   { title: "Without the changes", kind: "grow", cell: (row) => html`${row.before.state === "ok" ? null : badge(row.before.state)} ${valueCell(row.before)}` },
-  { title: "With them", kind: "grow", cell: (row) => html`${row.after.state === "ok" ? null : badge(row.after.state)} ${valueCell(row.after)}` },
+  { title: "With them", kind: "grow", cell: (row) => html`${row.after.state === "ok" ? null : badge(row.after.state)} ${isComing(row) ? html`<span class="dim">is being computed</span>` : valueCell(row.after)}` },
 ];
 
 function rebaseBox(at, head, tools) {
@@ -39,10 +42,13 @@ function rebaseBox(at, head, tools) {
   </div></div>`;
 }
 
+const targetCommit = (at, head, position) => commitAddress({ path: { workspace: at.path.workspace, changeSet: head.target } }, position);
+
 function applyBox(at, head, changes, tools) {
+  if (head.status === "applied") return html`<p class="dim">The branch is closed: it was applied, in commit <a href=${targetCommit(at, head, head.base)}>${head.base}</a> of ${head.target}.</p>`;
   if (head.status !== "open") return html`<p class="dim">The branch is closed (${head.status}).</p>`;
   if (head.conflicts) {
-    return notice("bad", "split", `${plural(head.conflicts, "conflict")} with ${head.target}`, html`Both sides edited the same values. <a href=${base(at, "/conflicts")}>Settle them</a>, and then apply.`);
+    return notice("bad", "split", `${plural(head.conflicts, "conflict")} with ${head.target}`, html`Both sides edited ${head.conflicts === 1 ? "the same value" : "the same values"}. <a href=${base(at, "/conflicts")}>Settle ${head.conflicts === 1 ? "it" : "them"}</a>, and then apply.`);
   }
   if (!changes.matching) return null;
   if (!head.actions) return html`<p class="dim">To apply the changes: <span class="mono">${command("apply", [at.path.workspace, at.path.changeSet])}</span></p>`;
@@ -53,8 +59,7 @@ function applyBox(at, head, changes, tools) {
       `${base(at)}/apply`,
       { at: changes.position, targetAt: changes.targetPosition, check: "check" in data, keep: "keep" in data, author: data.author, message: data.message },
       (answer) => {
-        const to = { path: { workspace: at.path.workspace, changeSet: head.target } };
-        return html`Applied to ${head.target} in commit <a href=${commitAddress(to, answer.commit)}>${answer.commit}</a>. It can be reverted there.`;
+        return html`Applied to ${head.target} in commit <a href=${targetCommit(at, head, answer.commit)}>${answer.commit}</a>. It can be reverted there.`;
       },
     );
     // Also if it was refused because the target was edited: the page then shows this edit.
@@ -100,7 +105,7 @@ export const page = {
 function body(at, head, changes, tools) {
   return html`${outcome(tools, "apply")}${applyBox(at, head, changes, tools)}
     <section><div class="section-head"><h2>${plural(changes.matching, "change")} since ${changes.branch.target}@${changes.branch.base}</h2><span class="dim">as of commit ${count(changes.position)}</span></div>
-      ${table({ label: "Changes", columns: COLUMNS(at, changes.branch), rows: changes.rows, key: (row) => row.id, empty: "The branch has no changes." })}
+      ${table({ label: "Changes", columns: COLUMNS(at, changes.branch), rows: changes.rows, key: (row) => row.id, empty: head.status === "applied" ? "Since it was applied, nothing was changed." : "The branch has no changes." })}
       ${pager(at, changes, tools)}
     </section>
     ${changes.matching ? derived(at, changes) : null}`;

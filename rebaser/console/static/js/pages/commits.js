@@ -27,7 +27,7 @@ const COLUMNS = (at, now, traceUrl) => [
   { title: "Up to date as of", right: true, level: 3, cell: (row) => covers(at, row) },
   { title: "Size", right: true, level: 3, cell: (row) => bytes(row.bytes) },
   { title: "Values", right: true, level: 2, cell: (row) => (row.changes === null ? "many" : row.changes ? count(row.changes) : "") },
-  { title: "Server", level: 3, cell: (row) => html`<span class="mono dim">${row.owner}</span>` },
+  { title: "Server", level: 3, kind: "server", cell: (row) => html`<span class="mono dim">${row.owner}</span>` },
   ...(traceUrl ? [{ title: "Trace", level: 2, cell: (row) => traceLink(traceUrl, row.trace) }] : []),
 ];
 

@@ -1,7 +1,7 @@
 // The overview: is all well, what is going on, who serves, how full the streams are.
 
 import { html } from "../html.js";
-import { address, ago, age, bytes, clock, count, plural, rate } from "../format.js";
+import { address, ago, age, bytes, clock, command, count, plural, rate } from "../format.js";
 import { badge, changeSetLink, chips, icon, name, notice, oldNotice, since, table, tile } from "../parts.js";
 
 export function headline(data) {
@@ -121,6 +121,13 @@ function losses(data) {
   return all.map((loss) => notice("bad", "alert", "Data was lost", loss, "alert"));
 }
 
+// What is told of an installation without a change set.
+const start = () => html`There is no change set yet. ${
+  "playground" in document.documentElement.dataset
+    ? html`Begin in the <a href="/playground">playground</a>, or with a command: `
+    : "Create one: "
+}<span class="mono">${command("enqueue", ["WS", "main"], ["--set", "price=9.5"])}</span>`;
+
 export const page = {
   title: () => "Overview",
   sources: (at) => ({ overview: { path: address("/overview", at.query), live: true } }),
@@ -137,9 +144,9 @@ export const page = {
       <section>
         <div class="section-head"><h2>At work</h2>
           ${data.active > data.changeSets.length ? html`<a href="/change-sets?state=working&sort=urgency">all ${count(data.active)}</a>` : null}
-          ${data.withErrors ? html`<a href="/change-sets?state=errors&sort=errors">${count(data.withErrors)} with errors</a>` : null}
+          ${data.withErrors ? html`<a href="/change-sets?state=errors&sort=errors">${plural(data.withErrors, "change set")} with errors</a>` : null}
           <a href="/change-sets">all change sets</a></div>
-        ${table({ label: "Change sets at work, the most urgent first", columns: WORKING(data), rows: data.changeSets, key: name, empty: "No change set has anything to do." })}
+        ${table({ label: "Change sets at work, the most urgent first", columns: WORKING(data), rows: data.changeSets, key: name, empty: data.total ? "No change set has anything to do." : start() })}
       </section>
       <section>
         <h2>Servers</h2>

@@ -84,7 +84,7 @@ export const page = {
     // A new field for each fill: the viewer may have changed it.
     const anew = (name, one) => keyed(`${name} ${filled}`, one);
     return html`<div class="page-head"><h1 tabindex="-1">Playground</h1><span class="dim">try an edit, and watch it arrive</span></div>
-      <p class="dim">An example, in three steps: ${EXAMPLES.map((one) => keyed(one[0], html`<button type="button" class="button" @click=${() => fill(one)}>${one[0]} = ${one[2]}</button>`))}</p>
+      <p class="dim buttons">An example, in three steps: ${EXAMPLES.map((one) => keyed(one[0], html`<button type="button" class="button" @click=${() => fill(one)}>${one[0]} = ${one[2]}</button>`))}</p>
       <section class="panel" @input=${typed}>
         ${form({
           label: "An edit",
@@ -92,7 +92,7 @@ export const page = {
             keyed("workspace", field("workspace", "Workspace", { value: PLACE.workspace, most: 64, required: true })),
             keyed("changeSet", field("changeSet", "Change set", { value: PLACE.changeSet, most: 64, required: true })),
             anew("id", field("id", "Id", { value: id, required: true })),
-            anew("kind", choice("kind", "becomes", KINDS.map(([value, word]) => [value, word, value === kind]))),
+            anew("kind", choice("kind", "Becomes", KINDS.map(([value, word]) => [value, word, value === kind]))),
             anew("text", html`<label class="labelled wide"><span>Formula or value</span><input class="field mono" name="text" .value=${text} maxlength="4000" autocomplete="off" spellcheck="false"></label>`),
           ],
           button: "Send",

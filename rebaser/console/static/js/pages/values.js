@@ -68,7 +68,7 @@ function list(at, head, values, tools) {
   const isSearch = !values.tree;
   return html`<section>
     <div class="section-head">${values.prefix ? crumbs(at, values.prefix) : summary(values)}
-      ${isSearch || values.prefix ? html`<span class="dim">${plural(values.matching, "value")}</span>` : null}
+      ${isSearch || values.prefix ? html`<span class="dim">${isSearch ? `${count(values.matching)} found` : plural(values.matching, "value")}</span>` : null}
       ${document.documentElement.dataset.values === "hidden" ? null : html`<a class="side" title="Their definitions, as rebaser get --updates prints them" href=${file(address(base(at, "/values.jsonl"), { ...at.query, after: "" }))} download>Download as JSON Lines</a>`}</div>
     ${table({
       label: "Values",
