@@ -314,8 +314,8 @@ async def installation(
         if clustered:
             nats = Three(await stack.enter_async_context(cluster_in(folder / "cluster")))
         else:
-            given: dict[str, Any] = {"jetstream": {"max_file_store": STORE}} | nats_options
-            nats = One(await stack.enter_async_context(embedded_nats(folder / "nats", *free_ports(1), **given)))
+            given: dict[str, Any] = {"data_dir": folder / "nats", "jetstream": {"max_file_store": STORE}} | nats_options
+            nats = One(await stack.enter_async_context(embedded_nats(port=free_ports(1)[0], **given)))
         net = await stack.enter_async_context(network())
         engine = Spark(folder / "spark")
         stack.push_async_callback(engine.stop)

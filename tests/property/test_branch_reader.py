@@ -57,7 +57,11 @@ class Log:
 
     async def newest_message(self, _: ChangeSetKey, at: int | None) -> Any:
         found = [one.sequence for one in self.commits if at is None or one.sequence <= at]
-        return SimpleNamespace(sequence=found[-1]) if found else None
+        return SimpleNamespace(sequence=found[-1], headers={}) if found else None
+
+    async def newest_commit(self, key: ChangeSetKey, at: int | None) -> Any:
+        message = await self.newest_message(key, at)
+        return message and (message, next(one for one in self.commits if one.sequence == message.sequence))
 
     async def with_delta(self, commit: Commit) -> Commit:
         return commit

@@ -84,7 +84,7 @@ export function marks(row) {
 }
 
 // A table. `columns`: {name, title, cell: (row) => content, right, level, sort}; a level of 2 or 3 hides it on narrow screens.
-export function table({ label, columns, rows, key, sort = null, empty = "Nothing here." }) {
+export function table({ label, columns, rows, key, sort = null, empty = /** @type {any} */ ("Nothing here.") }) {
   if (!rows.length) return html`<p class="empty">${empty}</p>`;
   const kind = (column) => `${column.right ? "right" : ""} ${column.level ? `level-${column.level}` : ""} ${column.kind ?? ""}`.trim() || null;
   const head = (column) =>
