@@ -11,7 +11,7 @@ from rebaser.runtime.context import Context
 from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError
 from rebaser_client.jetstream.errors import is_full
-from rebaser_client.requests.task_publisher import publish_request
+from rebaser_client.requests.task_publisher import store_request
 from rebaser_core.branches.branch import Rebase
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest
@@ -39,7 +39,9 @@ async def request_settling(
     action = Rebase(upto=commit, settles=applied)
     request = EnqueueUpdatesRequest(request_id, branch.workspace, branch.change_set, None, action=action)
     try:
-        await publish_request(context.js, context.subjects, request, trace)
+        await store_request(context.js, context.subjects, request, trace)
+        # The request to apply does not wait for the task. If NATS does not store the task, the sweeper publishes it.
+        context.connection.post(context.subjects.task(branch))
     except (ApiError, NotAllowed) as error:
         if isinstance(error, ApiError) and not is_full(error):
             raise

@@ -4,10 +4,10 @@ Invariant: the cost depends on the changes and on the commits that are read, not
 is loaded, so NumPy is not needed.
 """
 
-from contextlib import aclosing
 from typing import Any, TypeAlias
 
 from rebaser_client.cooperative import cooperate, run_offloaded
+from rebaser_client.log.chains import read_chain
 from rebaser_client.log.commits import DAMAGED, CommitReader
 from rebaser_core.branches.branch import Changed, Contested
 from rebaser_core.branches.merge import definition_of
@@ -52,25 +52,26 @@ async def read_changes(
     commit = await commits.commit_at(key, sequence)
     if commit is None:
         raise GapError
+    return await changes_of(commits, key, commit, max_bytes=max_bytes)
+
+
+async def changes_of(commits: CommitReader, key: ChangeSetKey, commit: Commit, *, max_bytes: int = NO_LIMIT) -> Changes:
+    """Return the same as `read_changes`, as of `commit`, which was read before."""
     begin = commit.created_by
+    after = begin or (0 if commit.checkpoint is None else commit.checkpoint.sequence)
+    later = await read_chain(commits, key, after, commit) if commit.sequence > after else []
+    if later is None:
+        raise GapError
     fold = _Fold(commits, max_bytes)
     if begin:
-        created = await commits.commit_at(key, begin)
+        created = commit if commit.sequence == begin else await commits.commit_at(key, begin)
         if created is None or created.sequence != begin:
             raise GapError
         await _inherit(commits, fold, created)
     else:
         await fold.start(commit)
-    after = begin or (0 if commit.checkpoint is None else commit.checkpoint.sequence)
-    if commit.sequence > after:
-        async with aclosing(commits.follow(key, after)) as later:
-            async for each in later:
-                if each.previous != after:
-                    raise GapError
-                await fold.add(each)
-                after = each.sequence
-                if after >= commit.sequence:
-                    break
+    for each in later:
+        await fold.add(each)
     return fold.changes
 
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from anyio import to_thread
 
 from rebaser_client.cooperative import cooperate
-from rebaser_client.jetstream import JetStream
+from rebaser_client.jetstream import JetStream, StoredMessage
 from rebaser_client.log.branch_changes import Changes, GapError, read_changes
+from rebaser_client.log.branch_errors import no_change_set, not_a_branch
 from rebaser_client.log.changes import Definition, MovedValue, moved_values
 from rebaser_client.log.commits import CommitReader, replaces_values
 from rebaser_client.log.heads import Head, read_heads
@@ -29,7 +30,6 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import read_branch, read_edited, read_protected, read_summary
 from rebaser_core.messages.commit_fields.origin import AUTO, MANUAL
 from rebaser_core.record import record
-from rebaser_core.shell import command
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Remove
 
@@ -133,6 +133,19 @@ class BranchDiff:
     derived: tuple[MovedValue, ...] = ()
 
 
+@record
+class FoundBranch:
+    """A change set, the message in its log from which `info` was read, and its target.
+
+    `target` is None if the change set is not a branch, or if the log of its target is empty. The field `behind` of
+    `target` is not set.
+    """
+
+    info: BranchInfo
+    message: StoredMessage
+    target: BranchInfo | None = None
+
+
 class BranchReader:
     """Reads branches. `commits` reads their commits, and `loader` returns the object that loads states."""
 
@@ -168,15 +181,22 @@ class BranchReader:
         `target_at` is the position of the target with which the branch is compared to find out whether the branch is
         behind. For both positions, None means the newest commit.
         """
+        found = await self.find(key, at, target_at)
+        return None if found is None else found.info
+
+    async def find(self, key: ChangeSetKey, at: At | None = None, target_at: At | None = None) -> FoundBranch | None:
+        """Return the same as `one`, with what else was read."""
         message = await self._commits.newest_message(key, at)
         if message is None:
             return None
-        time = datetime.fromisoformat(message.time)
-        info = _info(key.workspace, key.change_set, message.sequence, time, message.headers)
+        info = info_of(key, message)
         if info.target is None:
-            return info
-        target = await self._commits.newest_message(key.beside(info.target), target_at)
-        return with_behind(info, 0 if target is None else _edited(target.headers, target.sequence))
+            return FoundBranch(info, message)
+        of = key.beside(info.target)
+        target = await self._commits.newest_message(of, target_at)
+        if target is None:
+            return FoundBranch(info, message)
+        return FoundBranch(with_behind(info, _edited(target.headers, target.sequence)), message, info_of(of, target))
 
     async def diff(self, key: ChangeSetKey, at: At | None = None, target_at: At | None = None) -> BranchDiff:
         """Return the changes of the branch `key` since its base, with the definitions of the same ids in its target.
@@ -319,25 +339,6 @@ class BranchReader:
         return state.last, {id_: state.cells.edit_of(id_) for id_ in ids}  # type: ignore[misc] # never `Remove`
 
 
-def no_change_set(key: ChangeSetKey) -> UnprocessableError:
-    """Return the error for a change set that does not exist."""
-    name = f"{key.workspace}/{key.change_set}"
-    return UnprocessableError(
-        f"there is no change set {name}: `{command('branches', key.workspace)}` lists change sets",
-        code="no_such_change_set",
-    )
-
-
-def not_a_branch(key: ChangeSetKey) -> UnprocessableError:
-    """Return the error for a change set without a target, which has no changes, and cannot be rebased or applied."""
-    name, of = f"{key.workspace}/{key.change_set}", ("--from", key.change_set)
-    return UnprocessableError(
-        f"{name} is not a branch of another change set: `{command('branches', key.workspace)}` shows which are, "
-        f"`{command('branch', key.workspace, 'NAME', options=of)}` creates a branch of it",
-        code="not_a_branch",
-    )
-
-
 def branch_info(key: ChangeSetKey, head: Head) -> BranchInfo:
     """Return the change set `key` as its newest message describes it. The field `behind` is false; `with_behind` sets
     it."""
@@ -348,6 +349,12 @@ def branch_info(key: ChangeSetKey, head: Head) -> BranchInfo:
 def edited_at(head: Head) -> int:
     """Return the log sequence of the newest commit with edits."""
     return _edited(head.headers, head.sequence)
+
+
+def info_of(key: ChangeSetKey, message: StoredMessage) -> BranchInfo:
+    """Return the change set `key` as `message` describes it. The field `behind` is false; `with_behind` sets it."""
+    time = datetime.fromisoformat(message.time)
+    return _info(key.workspace, key.change_set, message.sequence, time, message.headers)
 
 
 def _info(workspace: str, name: str, sequence: int, time: datetime, headers: Mapping[str, str]) -> BranchInfo:

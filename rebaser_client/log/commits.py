@@ -29,7 +29,7 @@ MAX_BLOB = 2**31  # bytes
 FOREIGN = "foreign"  # the code of the error that `decode_commit` raises for a message that is not a commit
 DAMAGED = "damaged_commit"
 LASTING_CODES = (DAMAGED, "damaged_checkpoint", "blob_missing", "blob_corrupt")  # errors that a retry rarely resolves
-SINGLY = 2  # commits that are read one by one before the first page, because many callers need no more
+SINGLY = 3  # commits that are read one by one before the first page, because many callers need no more
 FIRST_PAGE, MAX_PAGE, GROWTH = 64, 16_384, 16  # commits on the first and the largest page; factor between pages
 MAX_SPREAD = 64  # upper bound for the estimated stream sequences per commit, which determine the size of a page
 PAGE_BYTES = 16 * 1024 * 1024
@@ -121,10 +121,21 @@ class CommitReader:
         and `TransientError` for a damaged commit.
         """
         message = await self.newest_message(key, at)
-        if message is None:
-            return
-        page: Sequence[_Raw] = [(message.sequence, message.headers, message.data)]
-        newest, taken, wanted = message.sequence, 0, FIRST_PAGE
+        page = [] if message is None else [(message.sequence, message.headers, message.data)]
+        async with aclosing(self._back(key, page)) as commits:
+            async for commit in commits:
+                yield commit
+
+    async def before(self, key: ChangeSetKey, commit: Commit) -> AsyncGenerator[Commit, None]:
+        """Yield the commits of `key` before `commit`, in the same way as `back`. Raise the errors of `back`."""
+        page = await self._page(key, commit.previous, commit.previous) if commit.previous else ()
+        async with aclosing(self._back(key, page)) as commits:
+            async for older in commits:
+                yield older
+
+    async def _back(self, key: ChangeSetKey, page: Sequence[_Raw]) -> AsyncGenerator[Commit, None]:
+        """Yield the commits in `page`, which has at most one message, and the commits before it, newest first."""
+        newest, taken, wanted = page[0][0] if page else 0, 0, FIRST_PAGE
         while page:
             commit: Commit | None = None
             for sequence, headers, data in reversed(page):

@@ -8,13 +8,14 @@ import anyio
 from anyio import to_thread
 
 from rebaser_client.errors import NewErrors, RequestConflicts, RequestRejected, RequestTimeout, UnresolvedConflicts
-from rebaser_client.log.branches import no_change_set, not_a_branch
+from rebaser_client.jetstream import StoredMessage
+from rebaser_client.log.branch_errors import no_change_set, not_a_branch
 from rebaser_client.log.positions import At
 from rebaser_client.operations.rebases import RebaseOperations
 from rebaser_client.operations.reverts import RevertOptions
 from rebaser_client.requests.sender import translate_missing_stream
 from rebaser_core.branches.branch import Apply
-from rebaser_core.commit import Marking
+from rebaser_core.commit import Commit, Marking
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import EnqueueUpdatesResponse, read_branch, read_edited
@@ -106,10 +107,8 @@ class ApplyOperations(RebaseOperations):
         timeout = options.get("timeout", 60.0)
         deadline = time.monotonic() + timeout
         for attempt in range(1, APPLY_ATTEMPTS + 1):
-            if at is None:
-                options["timeout"] = max(deadline - time.monotonic(), 0.001)
-                await self._rebase_open(key, options)
-            found = await self._to_apply(key, at)
+            options["timeout"] = max(deadline - time.monotonic(), 0.001)
+            found = await (self._rebased(key, options) if at is None else self._to_apply(key, at))
             if found.conflicts:
                 raise UnresolvedConflicts(branch, found.target, found.conflicts)
             if found.stale and not allow_stale:
@@ -130,13 +129,17 @@ class ApplyOperations(RebaseOperations):
                     raise
         raise AssertionError  # unreachable, because the last attempt returns or raises
 
-    async def _rebase_open(self, key: ChangeSetKey, options: RevertOptions) -> None:
-        """Rebase the branch if it is open. If it is closed or deleted, do nothing: the server later rejects the request
-        and gives the reason."""
-        info = await self._target_of(key)
-        if info.status == "open":
+    async def _rebased(self, key: ChangeSetKey, options: RevertOptions) -> _ToApply:
+        """Rebase the branch if it is open, and return the facts that `apply` needs. If it is closed or deleted, do not
+        rebase it: the server later rejects the request and gives the reason."""
+        branch = await self._find_branch(key)
+        if branch.info.status == "open":
             about = RevertOptions(author=options.get("author"), timeout=options["timeout"])
-            await self.rebase(key.workspace, key.change_set, **about)
+            if await self._rebase(branch, "record", None, **about) is not None:
+                return await self._to_apply(key, None)
+        message = branch.message
+        commit = self._reader.decode(message.sequence, message.headers, message.data)
+        return await self._to_apply(key, None) if commit is None else _facts(key, message, commit)
 
     async def _is_behind(self, key: ChangeSetKey) -> bool:
         """Return whether the branch is open and lacks edits of its target, so that another rebase may help."""
@@ -221,20 +224,13 @@ class ApplyOperations(RebaseOperations):
     ) -> EnqueueUpdatesResponse:
         return await self.enqueue_updates_with_reply(workspace, change_set, (), action=marking, **options)
 
-    async def _to_apply(self, key: ChangeSetKey, at: At | None) -> "_ToApply":
+    async def _to_apply(self, key: ChangeSetKey, at: At | None) -> _ToApply:
         """Return the facts that `apply` needs about the branch `key` at the position `at`."""
         with translate_missing_stream():
             found = await self._reader.newest_commit(key, at)
         if found is None:
             raise no_change_set(key)
-        message, commit = found
-        branch = read_branch(message.headers)
-        if branch is None or not branch.target:
-            raise not_a_branch(key)
-        edited = read_edited(message.headers, message.sequence)
-        covered = commit.sequence if commit.covers is None else commit.covers
-        stale = None if covered >= edited else (edited, edited == commit.created_by)
-        return _ToApply(branch.target, commit.sequence, branch.conflicts, stale)
+        return _facts(key, *found)
 
     async def _derived(self, key: ChangeSetKey, edited: int, inherited: bool) -> None:
         """Wait until the derived values of `key` are up to date as of commit `edited`.
@@ -246,3 +242,14 @@ class ApplyOperations(RebaseOperations):
             # Servers do not load a new change set until it receives a request, so send a request without updates.
             await self.enqueue_updates_with_reply(key.workspace, key.change_set, ())
         await self._coverage.wait(key, edited)
+
+
+def _facts(key: ChangeSetKey, message: StoredMessage, commit: Commit) -> _ToApply:
+    """Return the facts that `apply` needs about the branch `key` as of `commit`, which `message` contains."""
+    branch = read_branch(message.headers)
+    if branch is None or not branch.target:
+        raise not_a_branch(key)
+    edited = read_edited(message.headers, message.sequence)
+    covered = commit.sequence if commit.covers is None else commit.covers
+    stale = None if covered >= edited else (edited, edited == commit.created_by)
+    return _ToApply(branch.target, commit.sequence, branch.conflicts, stale)

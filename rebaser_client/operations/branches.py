@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from rebaser_client.errors import RequestRejected
 from rebaser_client.log.branch_pages import BranchPages
-from rebaser_client.log.branches import BranchDiff, BranchInfo
+from rebaser_client.log.branches import BranchDiff, BranchInfo, info_of
 from rebaser_client.log.changes import Definition, check_limit, page_of
 from rebaser_client.log.origins import source_of
 from rebaser_client.log.positions import At, at_text
@@ -93,7 +93,12 @@ class BranchOperations(PageOperations):
         if wait == "derived" and await self._owes(key, created):
             # Servers do not load a new change set until it receives a request, so send a request without updates.
             await self.enqueue_updates_with_reply(workspace, change_set, (), wait="derived", timeout=timeout)
-        info = await self.branch(workspace, change_set, at=created)
+        if at is None and target in (None, parent):  # it has all edits of its target, which need not be read
+            with translate_missing_stream():
+                stored = await self._reader.newest_message(key, created)
+            info = None if stored is None else info_of(key, stored)
+        else:
+            info = await self.branch(workspace, change_set, at=created)
         if info is None:
             raise TransientError(
                 f"{key} was created in commit {created}, but its log has since been purged; try again", code="purged"

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, Unpack
 
-from rebaser_client.log.branches import BranchConflict, BranchInfo, no_change_set, not_a_branch
+from rebaser_client.log.branch_errors import no_change_set, not_a_branch
+from rebaser_client.log.branches import BranchConflict, BranchInfo, FoundBranch
 from rebaser_client.log.changes import check_limit
 from rebaser_client.log.positions import At
 from rebaser_client.operations.branches import BranchOperations
@@ -79,20 +80,25 @@ class RebaseOperations(BranchOperations):
         `moved`, `not_a_branch`, `not_its_target`, `protected`, `purged` or `too_large`. Raise `UnprocessableError` with
         code `no_such_change_set`, or `not_a_branch` for a change set without a target.
         """
-        info = await self._target_of(ChangeSetKey.of(workspace, branch))
-        needless = info.status == "open" and not info.behind and onto is None and not await self._lost_target(info)
+        found = await self._find_branch(ChangeSetKey.of(workspace, branch))
+        done = await self._rebase(found, strategy, onto, **options)
+        return done or Rebased(None, str(found.info.target), found.info.base, 0, found.info.conflicts)
+
+    async def _rebase(
+        self, found: FoundBranch, strategy: StrategyName, onto: str | None, **options: Unpack[RevertOptions]
+    ) -> Rebased | None:
+        """Rebase the branch `found`. Return None if there is nothing to do."""
+        info, target = found.info, found.target
+        # A branch whose target is deleted is not behind, but the server has to reject the request.
+        lost = target is None or target.status == "deleted"
+        needless = info.status == "open" and not info.behind and onto is None and not lost
         if needless and (not info.conflicts or (strategy == "record" and not await self._can_end_conflicts(info))):
-            return Rebased(None, str(info.target), info.base, 0, info.conflicts)
+            return None
         action = Rebase(None, onto, _strategy(strategy))
-        response = await self.enqueue_updates_with_reply(workspace, branch, (), action=action, **options)
+        response = await self.enqueue_updates_with_reply(info.workspace, info.change_set, (), action=action, **options)
         status = response.status
         assert isinstance(status, Success)  # noqa: S101 - any other status is raised as an error
         return Rebased(status.commit, onto or str(info.target), status.position, status.performed, status.conflicts)
-
-    async def _lost_target(self, info: BranchInfo) -> bool:
-        """Return whether the target of a branch is deleted. It has no newer edits then, so the branch is not behind."""
-        target = await self._branches.one(ChangeSetKey.of(info.workspace, str(info.target)))
-        return target is None or target.status == "deleted"
 
     async def _can_end_conflicts(self, info: BranchInfo) -> bool:
         """Return whether an edit of the branch has made the two sides of a conflict equal, or restored the definition
@@ -161,14 +167,15 @@ class RebaseOperations(BranchOperations):
         edits = list(new.values()) if take is None else _taken(found.info, [known[id_] for id_ in wanted], take)
         return await self.enqueue_updates_with_reply(workspace, branch, edits, expect_at=found.info.sequence, **options)
 
-    async def _target_of(self, key: ChangeSetKey) -> BranchInfo:
+    async def _find_branch(self, key: ChangeSetKey) -> FoundBranch:
         """Return the branch `key`. Raise `UnprocessableError` if there is no such change set, or it has no target."""
-        info = await self.branch(key.workspace, key.change_set)
-        if info is None:
+        with translate_missing_stream():
+            found = await self._branches.find(key)
+        if found is None:
             raise no_change_set(key)
-        if info.target is None:
+        if found.info.target is None:
             raise not_a_branch(key)
-        return info
+        return found
 
 
 def _taken(info: BranchInfo, conflicts: list[BranchConflict], take: str) -> list[Update]:

@@ -58,10 +58,10 @@ async def publish_task(js: JetStream, subjects: Subjects, key: ChangeSetKey) -> 
     return True
 
 
-async def publish_request(
+async def store_request(
     js: JetStream, subjects: Subjects, request: EnqueueUpdatesRequest, trace: dict[str, str] | None = None
-) -> None:
-    """Store a request that a server itself sends, and publish the task of its change set.
+) -> ChangeSetKey:
+    """Store a request that a server itself sends. Return its change set, for which the caller publishes a task.
 
     The updates must fit into the message. The request is decided once, even if it is stored several times. `trace` are
     headers with which the request continues a trace. Raise the errors of `JetStream.publish`.
@@ -70,7 +70,12 @@ async def publish_request(
     headers, payload = encode(request)
     headers[MESSAGE_ID] = f"{key}.{request.id}"
     await js.publish(subjects.requests(key), payload, headers | (trace or {}))
-    await publish_task(js, subjects, key)
+    return key
+
+
+async def publish_request(js: JetStream, subjects: Subjects, request: EnqueueUpdatesRequest) -> None:
+    """Store a request like `store_request`, and publish the task of its change set. Raise the same errors."""
+    await publish_task(js, subjects, await store_request(js, subjects, request))
 
 
 class TaskPublisher:

@@ -55,6 +55,7 @@ from rebaser_core.messages.tail import (
     decode_tail,
     encode_changes,
     encode_tail,
+    join_tails,
     read_row,
 )
 from rebaser_core.response import Conflict, Conflicts, EnqueueUpdatesResponse, Failure, Status, Success
@@ -96,6 +97,7 @@ __all__ = [
     "encode_tail",
     "encode_updates_blob",
     "is_deleted",
+    "join_tails",
     "peek",
     "read_blobs",
     "read_branch",

@@ -8,6 +8,7 @@ parent's queue needs. All change sets that are created from the same position sh
 """
 
 from collections.abc import Iterable, Sequence
+from io import BytesIO
 from itertools import groupby
 from typing import Any
 
@@ -15,7 +16,7 @@ from rebaser_core.branches.branch import Changed, Contested
 from rebaser_core.branches.merge import definition_of
 from rebaser_core.commit import Commit, Kind, TailRow
 from rebaser_core.encoding.envelope import CBOR, Headers, MessageRegistry, dumps, loads, unwrap
-from rebaser_core.encoding.payload import malformed
+from rebaser_core.encoding.payload import LIST, head, malformed, read_head
 from rebaser_core.errors import UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.commit import COMMIT, check_is_commit
@@ -26,6 +27,7 @@ from rebaser_core.updates import Remove, Set, Update
 # Fields that concern only the parent's queue. A change set created from the parent does not need them.
 _OF_QUEUE = {"requests", "authors", "reverts", "attempt", "forgetBeforeMs", "applied", "debt", "checkpoint", "carried"}
 _OF_APPLY = _OF_QUEUE | {"from"}  # a `replay` commit needs `from`, which contains the new base of the branch
+_PREFIX = dumps(CBOR, {"v1": {"commits": []}})[: -len(head(LIST, 0))]  # everything before the head of the rows
 _peek = MessageRegistry((COMMIT,)).peek
 
 
@@ -59,6 +61,18 @@ def read_row(row: TailRow) -> Commit | None:
 def encode_tail(rows: tuple[TailRow, ...]) -> bytes:
     """Encode the tail of a branch as a blob, because it is too large for the `create` commit."""
     return dumps(CBOR, {"v1": {"commits": write_tail(rows)}})
+
+
+def join_tails(first: bytes, second: bytes) -> bytes:
+    """Return the encoded tail that has the rows of `first` and then those of `second`. Both are results of
+    `encode_tail`, so that no row has to be decoded or encoded again."""
+    rows, bodies = 0, []
+    for data in (first, second):
+        source = BytesIO(data)
+        source.seek(len(_PREFIX))
+        rows += read_head(source, LIST)
+        bodies.append(source.read())
+    return b"".join((_PREFIX, head(LIST, rows), *bodies))
 
 
 def decode_tail(data: bytes) -> tuple[TailRow, ...]:

@@ -16,6 +16,7 @@ from rebaser_core.messages import (
     encode_replay,
     encode_result,
     encode_tail,
+    join_tails,
     is_deleted,
     read_blobs,
     read_branch,
@@ -41,6 +42,8 @@ def check_tail_blob(data: bytes) -> None:
     if not isinstance(rows, tuple):
         return
     assert repr(decode_tail(encode_tail(rows))) == repr(rows)
+    half = len(rows) // 2
+    assert join_tails(encode_tail(rows[:half]), encode_tail(rows[half:])) == encode_tail(rows)
     state = ChangeSetState()
     for row in rows:
         commit = refused(lambda row=row: read_row(row))  # type: ignore[misc]

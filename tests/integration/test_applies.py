@@ -11,10 +11,10 @@ from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.change_set.log.encoded_commit import EncodedCommit
 from rebaser_client import Derive, RebaserClient, Remove, RequestConflicts, RequestRejected, Set
 from rebaser_client.jetstream import JetStream
-from rebaser_client.log.branch_changes import Changes, read_changes
+from rebaser_client.log.branch_changes import Changes, changes_of
 from rebaser_client.log.commits import CommitReader
 from rebaser_core.branches.branch import Apply
-from rebaser_core.commit import Kind, Source
+from rebaser_core.commit import Commit, Kind, Source
 from rebaser_core.errors import FencedError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.messages import read_blobs
@@ -302,8 +302,8 @@ async def test_a_branch_that_is_purged_while_it_is_read_is_read_again_or_refused
     branch."""
     reads: list[int] = []
 
-    async def overtaken(reader: CommitReader, key: ChangeSetKey, sequence: int, **limits: int) -> Changes:
-        reads.append(sequence)
+    async def overtaken(reader: CommitReader, key: ChangeSetKey, commit: Commit, **limits: int) -> Changes:
+        reads.append(commit.sequence)
         if len(reads) == 1:
             for number in range(4):
                 await edit(client, "fix", Set("b", str(number) * 2000))
@@ -311,9 +311,9 @@ async def test_a_branch_that_is_purged_while_it_is_read_is_read_again_or_refused
             assert newest is not None
             assert newest[1].checkpoint is not None
             await js.purge(subjects.commits_stream, subjects.commits(key), sequence=newest[1].checkpoint.sequence + 1)
-        return await read_changes(reader, key, sequence, **limits)
+        return await changes_of(reader, key, commit, **limits)
 
-    monkeypatch.setattr("rebaser.change_set.readers.offer_reader.read_changes", overtaken)
+    monkeypatch.setattr("rebaser.change_set.readers.offer_reader.changes_of", overtaken)
     async with serving(js, subjects, engine, checkpoint_bytes=1024):
         await edit(client, "main", Set("a", 1))
         await client.create_branch("ws", "fix", follow="manual")

@@ -12,7 +12,7 @@ from tests.support.workspace import edit, refusal, stands
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 
-READ_CHANGES = "rebaser.change_set.readers.offer_reader.read_changes"
+CHANGES_OF = "rebaser.change_set.readers.offer_reader.changes_of"
 
 
 async def unknown(*_: object, **__: object) -> Changes:
@@ -24,7 +24,7 @@ async def test_more_changes_than_a_request_may_have_are_refused(
     js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     if way == "state":
-        monkeypatch.setattr(READ_CHANGES, unknown)
+        monkeypatch.setattr(CHANGES_OF, unknown)
     async with serving(js, subjects, engine, limits=Limits(max_updates=3)):
         await edit(client, "main", Set("a", 1))
         await client.create_branch("ws", "fix", follow="manual")
@@ -42,7 +42,7 @@ async def test_only_values_that_differ_from_the_base_count_as_changes(
     """A branch copies commits of the one from which it was created: here, those of `main`, and edits that were
     reverted."""
     if way == "state":
-        monkeypatch.setattr(READ_CHANGES, unknown)
+        monkeypatch.setattr(CHANGES_OF, unknown)
     async with serving(js, subjects, engine, limits=Limits(max_updates=3)):
         for number in range(5):
             await edit(client, "main", Set(f"a{number}", 1))

@@ -2,7 +2,7 @@
 size."""
 
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -106,11 +106,10 @@ class Log:
     async def commit_at(self, _: ChangeSetKey, at: int) -> Commit | None:
         return max((one for one in self.commits if one.sequence <= at), key=lambda one: one.sequence, default=None)
 
-    async def follow(self, _: ChangeSetKey, after: int) -> AsyncIterator[Commit]:
-        for commit in self.commits:
-            if commit.sequence > after:
+    async def before(self, _: ChangeSetKey, later: Commit) -> AsyncGenerator[Commit, None]:
+        for commit in reversed(self.commits):
+            if commit.sequence < later.sequence:
                 yield commit
-        raise AssertionError("read beyond the position, which would wait for ever")
 
     async def with_delta(self, commit: Commit) -> Commit:
         return commit

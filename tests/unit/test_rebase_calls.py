@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from rebaser_client.log.branches import BranchConflict, BranchInfo
+from rebaser_client.log.branches import BranchConflict, BranchInfo, FoundBranch
 from rebaser_client.operations.rebases import RebaseOperations
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId
@@ -32,11 +32,9 @@ class Calls:
         self.info = BranchInfo("ws", "fix", 20, datetime(2026, 1, 1, tzinfo=UTC), **known)
         self.sent: list[tuple[Any, ...]] = []
 
-    async def branch(self, *_: object) -> BranchInfo:
-        return self.info
-
-    async def one(self, _: object) -> BranchInfo:
-        return BranchInfo("ws", "main", 10, datetime(2026, 1, 1, tzinfo=UTC), status=self.status)
+    async def find(self, _: object) -> FoundBranch:
+        target = BranchInfo("ws", "main", 10, datetime(2026, 1, 1, tzinfo=UTC), status=self.status)
+        return FoundBranch(self.info, cast("Any", None), target)
 
     async def conflicts(self, *_: object, **__: object) -> Any:
         return self.info, CONFLICTS
@@ -50,8 +48,8 @@ def client(**about: Any) -> tuple[Any, Calls]:
     calls = Calls(**about)
     operations = type("Client", (RebaseOperations,), {"__abstractmethods__": frozenset()})
     made: Any = object.__new__(operations)
-    made.branch, made.enqueue_updates_with_reply = calls.branch, calls.enqueue_updates_with_reply
-    made._branches = SimpleNamespace(conflicts=calls.conflicts, one=calls.one)
+    made.enqueue_updates_with_reply = calls.enqueue_updates_with_reply
+    made._branches = SimpleNamespace(conflicts=calls.conflicts, find=calls.find)
     return made, calls
 
 

@@ -7,7 +7,7 @@ depend on the owner of the branch or on a client.
 from rebaser.runtime.context import Context
 from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import StoredMessage
-from rebaser_client.log.branch_changes import STEP, Changes, GapError, UnknownEdit, read_changes
+from rebaser_client.log.branch_changes import STEP, Changes, GapError, UnknownEdit, changes_of
 from rebaser_client.log.positions import ATTEMPTS, PositionPurged
 from rebaser_core.branches.branch import Apply, differing
 from rebaser_core.branches.merge import PatchEntry
@@ -44,8 +44,9 @@ async def read_offer(context: Context, key: ChangeSetKey, apply: Apply) -> Offer
 async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply: Apply) -> Offer | None:
     """Return the offer of `branch` to `key`; None if a needed commit is no longer in the log."""
     reader = context.reader
-    newest = await reader.newest_commit(branch)
-    named = newest if apply.at is None else await reader.newest_commit(branch, apply.at)
+    newest = named = await reader.newest_commit(branch)
+    if newest is not None and apply.at is not None and apply.at != newest[0].sequence:
+        named = await reader.newest_commit(branch, apply.at)
     if newest is None or named is None:
         name = f"{branch.workspace}/{branch.change_set}"
         text = f"there is no change set {name}" if newest is None else f"{name} had no commit at position {apply.at}"
@@ -70,7 +71,7 @@ async def _read(context: Context, key: ChangeSetKey, branch: ChangeSetKey, apply
             code="stale",
         )
     try:
-        changes = await read_changes(reader, branch, commit.sequence, max_bytes=MAX_BYTES)
+        changes = await changes_of(reader, branch, commit, max_bytes=MAX_BYTES)
     except UnknownEdit:
         try:
             return Offer(source, summary.base, await _patch_of_state(context, branch, commit.sequence))

@@ -17,7 +17,15 @@ from rebaser_core import thresholds
 from rebaser_core.commit import Commit, Kind, TailRow
 from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey
-from rebaser_core.messages import check_tail, copy_row, decode_addresses, decode_tail, encode_tail, read_blobs
+from rebaser_core.messages import (
+    check_tail,
+    copy_row,
+    decode_addresses,
+    decode_tail,
+    encode_tail,
+    join_tails,
+    read_blobs,
+)
 from rebaser_core.messages.headers.branches import LIST
 from rebaser_core.state.change_set import BrokenChain
 
@@ -70,8 +78,8 @@ class TailReader:
             return None
         rows, named = await self._rows(messages[1:])
         size = sum(len(data) for _, _, data in messages[1:])
-        tail = Tail(older.sequence, older.sequence, newest, size, b"", rows, ())
-        return await self._encoded(tail, rows, named, older.sequence)
+        data, needed = await self._encoded(rows, named, older.sequence, newest.sequence, size)
+        return Tail(older.sequence, older.sequence, newest, size, data, _kept(rows, data), needed)
 
     async def _read(self, newest: StoredMessage, commit: Commit) -> Tail | None:
         after = 0 if commit.checkpoint is None else commit.checkpoint.sequence
@@ -91,7 +99,8 @@ class TailReader:
             return None
         rows, named = await self._rows(messages)
         size = sum(len(data) for _, _, data in messages)
-        return await self._encoded(Tail(after, messages[0][0], newest, size, b"", rows, ()), rows, named, after)
+        data, needed = await self._encoded(rows, named, after, newest.sequence, size)
+        return Tail(after, messages[0][0], newest, size, data, _kept(rows, data), needed)
 
     async def _extended(self, shorter: Tail, newest: StoredMessage, commit: Commit) -> Tail | None:
         """Return `shorter` with the commits after it, up to `newest`; None if these commits are too large.
@@ -111,31 +120,30 @@ class TailReader:
         if shorter.first < until and await self._get(shorter.first) is None:
             raise BrokenChain(f"commit {shorter.first} is no longer in the log")
         rows, named = await self._rows(messages[1:])
-        size = shorter.size + sum(len(data) for _, _, data in messages[1:])
-        known = shorter.rows
-        if known is None:
-            known = await run_offloaded(len(shorter.data), decode_tail, shorter.data)
-        longer = Tail(shorter.after, shorter.first, newest, size, b"", known + rows, shorter.needed)
-        return await self._encoded(longer, rows, named, until)
+        size = sum(len(data) for _, _, data in messages[1:])
+        added, needed = await self._encoded(rows, named, until, newest.sequence, size)
+        data = join_tails(shorter.data, added)
+        known = None if shorter.rows is None else _kept(shorter.rows + rows, data)
+        needed = tuple(dict.fromkeys([*shorter.needed, *needed]))
+        return Tail(shorter.after, shorter.first, newest, shorter.size + size, data, known, needed)
 
-    async def _encoded(self, tail: Tail, added: tuple[TailRow, ...], named: tuple[str, ...], after: int) -> Tail:
-        """Return `tail` with its rows encoded, and with the addresses of the blobs that the rows need.
+    async def _encoded(
+        self, rows: tuple[TailRow, ...], named: tuple[str, ...], after: int, until: int, size: int
+    ) -> tuple[bytes, tuple[str, ...]]:
+        """Return `rows` in encoded form, and the addresses of the blobs that they need.
 
-        `added` are the newest rows of `tail`: copies of the commits after log sequence `after`. `named` are the
-        addresses of the blobs that the headers of these commits list.
+        `rows` are copies of all commits after log sequence `after`, up to `until`, whose payloads have `size` bytes.
+        `named` are the addresses of the blobs that the headers of these commits list.
 
-        Raise `BrokenChain` if a commit is missing among `added`.
+        Raise `BrokenChain` if a commit is missing among `rows`.
         """
-        rows, until = tail.rows or (), tail.newest.sequence
         try:
-            commits = await run_offloaded(tail.size, check_tail, added, after, until)
+            commits = await run_offloaded(size, check_tail, rows, after, until)
         except UnprocessableError as error:
             raise BrokenChain(error.message) from error
         parts = [part.address for each in commits for part in (each.delta_blob, each.before_blob) if part is not None]
-        needed = tuple(dict.fromkeys([*tail.needed, *named, *parts]))  # older servers did not list the parts in headers
-        data = await run_offloaded(tail.size, _encode, rows)
-        kept = rows if len(data) <= thresholds.now.inline_tail_max_bytes else None
-        return Tail(tail.after, tail.first, tail.newest, tail.size, data, kept, needed)
+        needed = tuple(dict.fromkeys([*named, *parts]))  # older servers did not list the parts in headers
+        return await run_offloaded(size, _encode, rows), needed
 
     async def _get(self, sequence: int) -> StoredMessage | None:
         """Return the message at `sequence` of the parent's log; None if it is no longer there."""
@@ -190,6 +198,11 @@ class TailReader:
 
 def _of(message: StoredMessage) -> _Message:
     return message.sequence, message.headers, message.data
+
+
+def _kept(rows: tuple[TailRow, ...] | None, data: bytes) -> tuple[TailRow, ...] | None:
+    """Return `rows`, whose encoded form is `data`; None if they take too much memory."""
+    return rows if len(data) <= thresholds.now.inline_tail_max_bytes else None
 
 
 def _encode(rows: tuple[TailRow, ...]) -> bytes:

@@ -7,7 +7,6 @@ than a state, the state of the target is loaded and compared with the state of t
 branch can be rebased.
 """
 
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +19,7 @@ from rebaser_client.backoff import Backoff
 from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import StoredMessage
 from rebaser_client.log.branch_changes import STEP, GapError, read_changes
+from rebaser_client.log.chains import read_chain
 from rebaser_client.log.positions import PositionPurged, read_newest
 from rebaser_client.log.reader import COMMIT_OVERHEAD, LOAD_ATTEMPTS, RELOAD_MIN
 from rebaser_core import thresholds
@@ -143,18 +143,19 @@ class _Target:
         checkpoint = 0 if newest.checkpoint is None else newest.checkpoint.size
         limits = thresholds.now
         room = min(limits.replay_max_bytes, max(limits.replay_min_bytes, checkpoint))
-        commits, after = TargetCommits(self._key.change_set, self._branch.birth), self._branch.base
-        async with aclosing(self._reader.follow(self._target, after)) as later:
-            async for commit in later:
-                await cooperate()
-                room -= COMMIT_OVERHEAD + (0 if commit.delta_blob is None else commit.delta_blob.size)
-                room -= UPDATE_BYTES * len(commit.delta) if commit.has_edits else 0
-                if commit.previous != after or room < 0:
-                    return None
-                await self._add(commits, commit)
-                after = commit.sequence
-                if after >= newest.sequence:
-                    break
+
+        def accept(commit: Commit) -> bool:
+            nonlocal room
+            room -= COMMIT_OVERHEAD + (0 if commit.delta_blob is None else commit.delta_blob.size)
+            room -= UPDATE_BYTES * len(commit.delta) if commit.has_edits else 0
+            return room >= 0
+
+        chain = await read_chain(self._reader, self._target, self._branch.base, newest, accept)
+        if chain is None:
+            return None
+        commits = TargetCommits(self._key.change_set, self._branch.birth)
+        for commit in chain:
+            await self._add(commits, commit)
         return commits
 
     async def _add(self, commits: TargetCommits, commit: Commit) -> None:

@@ -40,7 +40,7 @@ BUGS = (
         TAIL,
         "rows, named = await self._rows(messages)",
         "rows, named = await self._rows(messages[:-1])",
-        (TAIL, "check_tail, added, after, until)", "check_tail, added, after, added[-1].sequence if added else after)"),
+        (TAIL, "check_tail, rows, after, until)", "check_tail, rows, after, rows[-1].sequence if rows else after)"),
     ),
     bug(
         "a second edit replaces what stood at the base",
@@ -57,7 +57,7 @@ BUGS = (
         TAIL,
         "            needed |= dict.fromkeys(await self._named(headers))\n",
         "",
-        (TAIL, "needed = tuple(dict.fromkeys([*tail.needed, *named, *parts]))", "needed = tail.needed + named"),
+        (TAIL, "needed = tuple(dict.fromkeys([*named, *parts]))", "needed = named"),
         (ORIGIN, "await self._all_needed(checkpoint, tail.needed)", "tail.needed"),
     ),
     bug(
@@ -98,8 +98,8 @@ BUGS = (
         "gentle",
         5,
         OFFER,
-        "named = newest if apply.at is None else await reader.newest_commit(branch, apply.at)",
-        "named = newest",
+        "        named = await reader.newest_commit(branch, apply.at)\n",
+        "        pass\n",
     ),
     bug(
         "an apply overwrites what the branch has not seen",

@@ -64,8 +64,16 @@ BUGS = (
         "gentle",
         5,
         "rebaser.change_set.readers.target_reader",
-        "                await self._add(commits, commit)\n",
-        "                if after != self._branch.base:\n                    await self._add(commits, commit)\n",
+        "        for commit in chain:\n",
+        "        for commit in chain[1:]:\n",
+    ),
+    bug(
+        "what is left of the target's commits after a purge passes for all of them",
+        "gentle",
+        5,
+        "rebaser_client.log.chains",
+        "                return None\n    return None\n",
+        "                return None\n    return chain[::-1]\n",
     ),
     bug(
         "a second replay forgets what both sides had left",
