@@ -105,7 +105,8 @@ class TailReader:
     async def _extended(self, shorter: Tail, newest: StoredMessage, commit: Commit) -> Tail | None:
         """Return `shorter` with the commits after it, up to `newest`; None if these commits are too large.
 
-        Raise `BrokenChain` if the log no longer contains the first and the last commit of `shorter`.
+        Raise `BrokenChain` if the log no longer contains the last commit of `shorter`, or if `shorter` needs blobs and
+        the log no longer contains its first commit.
         """
         until, room = shorter.newest.sequence, thresholds.now.tail_max_bytes - shorter.size
         if commit.previous == until:
@@ -117,7 +118,8 @@ class TailReader:
             return None
         if len(messages) < 2 or messages[0] != _of(shorter.newest):
             raise BrokenChain(f"commit {until} is no longer in the log, or differs from the copied commit")
-        if shorter.first < until and await self._get(shorter.first) is None:
+        # Without its first commit, the log no longer keeps the blobs that the copied commits need.
+        if shorter.needed and shorter.first < until and await self._get(shorter.first) is None:
             raise BrokenChain(f"commit {shorter.first} is no longer in the log")
         rows, named = await self._rows(messages[1:])
         size = sum(len(data) for _, _, data in messages[1:])
