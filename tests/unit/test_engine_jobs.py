@@ -209,7 +209,7 @@ async def test_a_job_that_does_not_end_when_asked_loses_its_session(
     monkeypatch: pytest.MonkeyPatch, ends: bool
 ) -> None:
     """Its thread ends with the connection, and a session without connection must not be used."""
-    monkeypatch.setattr(engine_module, "_GRACE", 0.05)
+    monkeypatch.setattr(engine_module, "_GRACE", 60.0 if ends else 0.05)
     monkeypatch.setattr(engine_module, "_INTERRUPT_AGAIN", 0.01)
     engine, session, returned = Engine("sc://localhost"), Session(), anyio.Event()
     engine._limiter = anyio.CapacityLimiter(1)
