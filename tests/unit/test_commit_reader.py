@@ -10,6 +10,7 @@ import pytest
 
 from rebaser_client.jetstream import StoredMessage
 from rebaser_client.log import commits as commits_module
+from rebaser_client.log.chains import read_chain
 from rebaser_client.log.commits import CommitReader
 from rebaser_core.commit import CheckpointRef, Commit, Kind, Origin
 from rebaser_core.ids import ChangeSetKey
@@ -109,6 +110,43 @@ async def test_pages_of_any_size_hold_all_commits(seed: int, monkeypatch: pytest
     if expected:
         at = rng.choice(expected)
         assert [one.sequence async for one in reader.back(KEY, at)] == [one for one in found if one <= at]
+
+
+@pytest.mark.parametrize("seed", range(60))
+async def test_a_chain_has_all_commits_after_a_position_or_is_none(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is missing, is no commit, or is refused by the caller: no part of a chain passes for the whole."""
+    rng = random.Random(seed)
+    monkeypatch.setattr(commits_module, "SINGLY", rng.randint(1, 4))
+    monkeypatch.setattr(commits_module, "FIRST_PAGE", rng.randint(1, 4))
+    messages, sequence, foreign = list[StoredMessage](), 0, set[int]()
+    for number in range(12):
+        previous, sequence = sequence, sequence + rng.choice((1, 2, 30))
+        if number and rng.random() < 0.05:
+            foreign.add(sequence)
+            messages.append(StoredMessage(SUBJECTS.commits(KEY), sequence, {}, b"foreign", ""))
+            continue
+        kind = rng.choice((Kind.REBASE, Kind.REBASE, Kind.DVU))
+        delta = (Set("a", number),) if kind is Kind.REBASE else ()
+        messages.append(message(Commit(str(number), previous, kind, 0, "o", None, None, delta=delta), sequence))
+    purged = rng.choice((0, 0, 3))
+    log = Log(messages[purged:])
+    reader = reader_of(log, monkeypatch)
+    commits = {one.sequence: one async for one in reader.back(KEY)}
+    newest = commits[max(commits)]
+    for after in [0, *[one.sequence for one in messages]]:
+        if after >= newest.sequence:
+            continue
+        between = [one.sequence for one in messages if after < one.sequence <= newest.sequence]
+        found = await read_chain(reader, KEY, after, newest)
+        if set(between) <= commits.keys():
+            assert found == [commits[each] for each in between if commits[each].kind is not Kind.DVU]
+            refused = rng.choice(between)
+            assert await read_chain(reader, KEY, after, newest, lambda one: one.sequence != refused) is None  # noqa: B023 - called at once
+        else:
+            assert found is None
+    if newest.previous + 1 < newest.sequence:  # no commit of this log is at that position
+        assert await read_chain(reader, KEY, newest.previous + 1, newest) is None
+    assert len(commits) == len(messages) - purged - len(foreign & {one.sequence for one in messages[purged:]})
 
 
 @pytest.mark.parametrize("later", [timedelta(0), timedelta(microseconds=1), timedelta(days=1)])
