@@ -23,7 +23,7 @@ BUGS = (
     bug(
         "a change set begins where the queue of its parent is decided",
         "gentle",
-        6,
+        28,
         STATE,
         "        self.applied = self.checkpoint = None\n",
         "        self.checkpoint = None\n",
@@ -201,7 +201,7 @@ BUGS = (
     bug(
         "a branch is applied again before it took over its last apply",
         "gentle",
-        50,
+        118,
         "rebaser_core.decisions.apply",
         "    if taken > base:\n",
         "    if False:\n",

@@ -30,7 +30,7 @@ BUGS = (
     bug(
         "an append that is not answered counts as landed",
         "harsh",
-        6,
+        44,
         COMMIT_LOG,
         """                may_have_landed = True
 """,

@@ -70,7 +70,7 @@ BUGS = (
     bug(
         "what is left of the target's commits after a purge passes for all of them",
         "gentle",
-        5,
+        2,
         "rebaser_client.log.chains",
         "                return None\n    return None\n",
         "                return None\n    return chain[::-1]\n",
@@ -78,7 +78,7 @@ BUGS = (
     bug(
         "a second replay forgets what both sides had left",
         "gentle",
-        280,
+        27,
         REPLAY,
         "        common = base if known is None else known.base\n",
         "        common = base\n",
@@ -86,7 +86,7 @@ BUGS = (
     bug(
         "a blind edit settles a conflict",
         "gentle",
-        10,
+        22,
         DECIDE,
         "                if request.expect_at is not None and request.action is None:\n",
         "                if request.action is None:\n",
