@@ -270,7 +270,7 @@ async def test_a_large_branch_is_applied_while_the_loop_gets_its_turns(
         await client.create_branch("ws", "fix", follow="manual")
         for number in range(slices):
             await edit(client, "fix", *[Set(f"id{number}/{at}", at) for at in range(step)])
-    async with serving(js, subjects, engine):
+    async with serving(js, subjects, engine, apply_timeout=600):
         turns = 0
 
         async def count() -> None:
@@ -282,7 +282,7 @@ async def test_a_large_branch_is_applied_while_the_loop_gets_its_turns(
         async with anyio.create_task_group() as group:
             group.start_soon(count)
             began = time.thread_time()
-            await client.apply("ws", "fix")
+            await client.apply("ws", "fix", timeout=600)
             used = time.thread_time() - began
             group.cancel_scope.cancel()
         assert turns > 200, f"the loop had {turns} turns in {used:.1f} s"

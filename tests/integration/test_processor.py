@@ -316,7 +316,7 @@ async def test_what_stood_behind_a_request_that_was_given_up_waits_no_longer(fle
         with pytest.raises(QueueBlocked):
             await owner.decide_all()
     await fleet.send("good")
-    fleet.now_ms += int((fleet.context.settings.retry_for + 1) * 1000)
+    fleet.now_ms += int((fleet.context.settings.retry_for + 600) * 1000)  # much, as storing it may take seconds
     async with fleet.owner(redelivered=False) as owner:
         assert len(await owner.decide_all()) == 2
     assert await fleet.log() == [(Kind.ATTEMPT, []), (Kind.REBASE, ["@1", "@2", "good"])]

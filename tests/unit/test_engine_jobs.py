@@ -235,6 +235,12 @@ class Session:
     def disconnect(self) -> None:
         self.is_cut = True
 
+    def visited_nodes(self, _: str) -> dict[int, int]:  # asked for if a job takes more than a second
+        return {}
+
+    def running_function(self, _: str) -> str:
+        return ""
+
     def run(self, packets: list[bytes], **_: object) -> list[list[bytes]]:
         return [[packet] for packet in packets]
 
