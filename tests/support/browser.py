@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.draws import drawing
+
 PATHS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     "--no-sandbox",
@@ -19,6 +21,7 @@ FLAGS = (
     "--disable-component-update",
     "--no-first-run",
 )
+THEMES = ("light", "dark")
 SIZES = {"phone": (320, 640), "desk": (1440, 900), "wall": (3840, 2160)}
 MARKUP = "<img src=x onerror=document.title='owned'>"  # a hostile name or value
 WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"  # pixels; 0 if the page fits
@@ -124,10 +127,12 @@ async def opened(
 
 
 def in_each_look(test: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a test, with the arguments `theme` and `size`, in both themes and in all sizes."""
-    sized: Callable[..., Any] = pytest.mark.parametrize("size", SIZES)(test)
-    themed: Callable[..., Any] = pytest.mark.parametrize("theme", ["light", "dark"])(sized)
-    return themed
+    """Run a test, with the arguments `theme` and `size`, in all sizes and in both themes. Each run draws which size has
+    which theme."""
+    first = drawing(f"theme of {test.__module__}.{test.__name__}").randrange(len(THEMES))
+    looks = [(THEMES[(first + at) % len(THEMES)], size) for at, size in enumerate(SIZES)]
+    drawn: Callable[..., Any] = pytest.mark.parametrize(("theme", "size"), looks)(test)
+    return drawn
 
 
 async def check_pages(running: Any, pages: Iterable[tuple[str, str]], *, theme: str, size: str) -> Seen:
