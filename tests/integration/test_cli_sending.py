@@ -89,7 +89,7 @@ async def test_who_interrupts_a_file_is_told_what_is_in_and_what_may_be(
 
 @pytest.mark.usefixtures("queue")
 async def test_a_file_does_not_wait_for_ever(nats_url: str, subjects: Subjects, file: str) -> None:
-    sender = EditSender(KEY, WaitUntil.NONE, timeout=2, batch=1)  # enough for the first line
+    sender = EditSender(KEY, WaitUntil.NONE, timeout=6, batch=1)  # enough for the first line
     with open_source(file) as source, anyio.fail_after(60):
         await sender.run(nats_url, subjects.prefix, [], source)
     assert isinstance(sender.error, QueueFull)

@@ -189,7 +189,7 @@ async def test_the_time_given_is_used_to_wait_for_a_connection(
                 await anyio.lowlevel.checkpoint()
                 await own_nats.kill()
             with pytest.raises(NotConnectedError):
-                await client.enqueue_updates("ws", "cs", [Set("a", 1)], timeout=3)  # enough for one attempt
+                await client.enqueue_updates("ws", "cs", [Set("a", 1)], timeout=6)  # enough for one attempt
             tries = 0
             async with anyio.create_task_group() as group:
                 group.start_soon(client.enqueue_updates, "ws", "cs", [Set("a", 1)])

@@ -263,4 +263,4 @@ async def test_a_request_that_may_be_stored_is_not_said_to_be_unsent(
         async with anyio.create_task_group() as group:
             group.start_soon(cut)
             with pytest.raises(RequestTimeout):
-                await client.enqueue_updates("ws", "cs", [Set("a", 1)], timeout=2)
+                await client.enqueue_updates("ws", "cs", [Set("a", 1)], timeout=6)
