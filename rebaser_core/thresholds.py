@@ -174,6 +174,9 @@ class Thresholds:
     dependents_drop_min_edges: int = _from(1_048_576)
     """The index of dependents is dropped when the number of edges that were added since it was built exceeds both this
     number and twice the number of edges from which it was built. The next lookup builds the index again."""
+    reach_at_once_min_share: float = _share(1 / 32, 0.0, 2.0)
+    """If at least this share of the rows are roots, all values that depend on them are found together, with array
+    operations. This may have to build the index of dependents first."""
     compact_min_dead_inputs: int = _from(65_536)
     """The array of inputs is compacted when the number of inputs of removed definitions exceeds both this number and
     half of all inputs."""

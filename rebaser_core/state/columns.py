@@ -7,6 +7,7 @@ the input in the past. A caller that needs the exact result checks each row with
 inputs also has a row, without a value (`rebaser_core.state.patterns.matches`).
 """
 
+from collections.abc import Collection
 from typing import Any, ClassVar
 
 import numpy as np
@@ -260,6 +261,31 @@ class Columns(ValueColumns):
 
     # -- dependents -----------------------------------------------------------------------------------------------
 
+    def reached(self, roots: Collection[str]) -> NDArray[np.intp] | None:
+        """Return the rows of the derived values among `roots`, and of all values that depend on any of `roots`. Return
+        None if it is faster to follow each root by itself, or if an input is a pattern."""
+        if self.patterns or len(roots) < thresholds.now.reach_at_once_min_share * self.count:
+            return None
+        if not self.edges.are_exact(self.count):
+            self._rebuild()
+        found = self._rows_of(roots)
+        reached = self.edges.reached(found, self.count)
+        reached[found[self.template[found] >= 0]] = True
+        return np.flatnonzero(reached)
+
+    def _rows_of(self, ids: Collection[str]) -> NDArray[np.int32]:
+        """Return the rows of those of `ids` that have one. Many ids are usually in the order of their rows. Then, this
+        reads the ids of all rows, which takes a fifth of the time of looking up each id."""
+        rest = iter(ids)
+        wanted, found = next(rest, None), []
+        for row, id_ in enumerate(self.ids):
+            if id_ == wanted:
+                found.append(row)
+                wanted = next(rest, None)
+        if wanted is not None:
+            found += [row for id_ in (wanted, *rest) if (row := self.index.get(id_, -1)) >= 0]
+        return np.array(found, np.int32)
+
     def _edges(self) -> Edges:
         if self.edges.stale:
             self.compact()
@@ -274,6 +300,9 @@ class Columns(ValueColumns):
             thresholds.now.compact_min_dead_inputs, self.refs_used // 2
         ):
             return
+        self._rebuild()
+
+    def _rebuild(self) -> None:
         owners = np.flatnonzero(self.template[: self.count] >= 0)
         places, starts, counts = self.input_places(owners)
         self.refs = self.refs[places] if len(places) else _NO_REFS

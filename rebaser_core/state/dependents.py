@@ -109,6 +109,23 @@ class Edges:
                 place = self._next[place]
         return found
 
+    def are_exact(self, count: int) -> bool:
+        """Whether all edges of `count` rows have been built, and none was removed since."""
+        return not (self.stale or self.chained or self.dead_edges) and len(self.offsets) == count + 1
+
+    def reached(self, rows: NDArray[np.int32], count: int) -> NDArray[np.bool_]:
+        """Return a mask of `count` rows: those that depend on any of `rows`, directly or through others. The edges must
+        be exact."""
+        mask = np.zeros(count, np.bool_)
+        while len(rows):
+            starts = self.offsets[rows]
+            lengths = self.offsets[rows + 1] - starts
+            places = np.arange(lengths.sum()) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+            found = self.targets[places]
+            rows = np.unique(found[~mask[found]])
+            mask[rows] = True
+        return mask
+
     def build(self, inputs: NDArray[np.int32], rows: NDArray[np.int32], count: int) -> None:
         """Replace all edges with an edge from `inputs[i]` to `rows[i]` for each i. All row numbers are below
         `count`."""

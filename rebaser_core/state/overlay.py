@@ -6,7 +6,7 @@ If the entry is None, the value was removed.
 """
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, KeysView, Mapping
+from collections.abc import Collection, Container, Iterator, KeysView, Mapping
 from dataclasses import field
 
 import numpy as np
@@ -104,8 +104,7 @@ class Cells(Mapping[str, Cell]):
         return Value(columns.value(row), STATES[columns.state[row]], columns.faults.get(row)) if row >= 0 else None
 
     def edited(self, id_: str) -> int:
-        """Return the log sequence of the commit that last defined `id_`, or 0 if that is unknown or `id_` does not
-        exist."""
+        """Return the log sequence of the commit that last defined `id_`; 0 if it is unknown, or there is no such id."""
         if id_ in self._overlay:
             cell = self._overlay[id_]
             return 0 if cell is None else cell.edited
@@ -387,13 +386,14 @@ class Cells(Mapping[str, Cell]):
             ]
         return found
 
-    def reached(self, roots: Iterable[str]) -> set[str]:
+    def reached(self, roots: Collection[str]) -> set[str]:
         """Return the ids of the derived values among `roots`, and of all values that depend on any of `roots`."""
+        if not self.pins and not self._overlay and (known := self.columns.reached(roots)) is not None:
+            return {self.columns.ids[row] for row in known.tolist()}
         todo = list(roots)
         found = {id_ for id_ in todo if self.is_derived(id_)}
-        dependents = self.dependents
         while todo:
-            for dependent in dependents(todo.pop()):
+            for dependent in self.dependents(todo.pop()):
                 if dependent not in found:
                     found.add(dependent)
                     todo.append(dependent)
