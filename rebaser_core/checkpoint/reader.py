@@ -4,7 +4,7 @@ Invariant: bytes that are not a complete checkpoint are refused, because other p
 """
 
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -122,7 +122,6 @@ class ChainReader:
         """Copy the fields of the checkpoint's head (`_Head`) to the state."""
         state, head = self._state, self._head
         state.last, state.covers, state.applied = head.last, head.covers, head.applied
-        state.roots = {id_: at for id_, at in state.roots.items() if at > head.covers}
         state.attempts, state.recompute = head.attempts, head.recompute
         state.edited, state.untracked = head.edited, head.untracked
         state.weight, state.marks, state.branch = head.weight, head.marks, head.branch
@@ -141,9 +140,7 @@ class ChainReader:
         if "" in ids or column("id").null_count:
             raise malformed("a row of the checkpoint has no id")
         kinds, bits, others = self._values(column, batch.num_rows)
-        positions = np.flatnonzero(_valid(column("root"))).tolist()
-        roots = column("root").drop_null().to_pylist()
-        self._state.roots.update(zip([ids[position] for position in positions], map(natural, roots), strict=True))
+        self._read_roots(ids, column("root"))
         templates = self._templates(column("definition"))
         inputs = column("inputs")
         lengths = _filled(inputs.value_lengths(), 0, np.int32)
@@ -155,6 +152,15 @@ class ChainReader:
         edited = _filled(column("edited"), 0, np.int64) if tracked else np.zeros(batch.num_rows, np.int64)
         faults = self._faults(column)
         return RowBatch(ids, _states(column("state")), kinds, bits, others, faults, templates, refs.to_numpy(), edited)
+
+    def _read_roots(self, ids: list[str], column: pa.Array) -> None:
+        roots = _filled(column, 0, np.int64)
+        if roots.min() < 0:
+            raise malformed("a field of the checkpoint is not a natural number")
+        owed = roots > self._head.covers
+        if owed.any():
+            owing = ids if owed.all() else compress(ids, owed.tolist())
+            self._state.roots.update(zip(owing, roots[owed].tolist(), strict=True))
 
     def _values(self, column: Callable[[str], Any], count: int) -> tuple[NDArray[Any], NDArray[Any], dict[int, Json]]:
         kinds, bits, values = np.zeros(count, np.uint8), np.zeros(count, np.int64), np.zeros(count, np.uint8)
