@@ -1,4 +1,4 @@
-"""Delays the import of large modules that libraries import eagerly although few commands use them.
+"""Delays or prevents the import of large modules that libraries import eagerly although few commands use them.
 
 This module is only used in the command's own process, because a library must not change how an application's modules
 are imported.
@@ -32,3 +32,18 @@ class LazyFinder:
 def install() -> None:
     """Make this process import the modules in `LAZY` only when they are first used."""
     sys.meta_path.insert(0, LazyFinder)
+
+
+class HiddenPandas:
+    """Finds no pandas, even if it is installed."""
+
+    @staticmethod
+    def find_spec(fullname: str, *_: object) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError(fullname)
+
+
+def hide_pandas() -> None:
+    """Keep this process from importing pandas. Arrow imports it when it first converts an array, which takes a second;
+    Spark needs it, and plug-ins may."""
+    sys.meta_path.insert(0, HiddenPandas)

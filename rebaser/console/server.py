@@ -9,6 +9,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -21,6 +22,7 @@ from rebaser.console.access.options import ConsoleOptions, other_names
 from rebaser.console.app import make_app
 from rebaser.console.files import read_files
 from rebaser.console.live.hub import Hub
+from rebaser.console.reading.states import import_reader
 from rebaser.console.resources import Console
 from rebaser_client import RebaserClient
 
@@ -100,6 +102,7 @@ async def console(
     async with anyio.create_task_group() as group:
         group.start_soon(hub.run)
         group.start_soon(_serve, server, listener)
+        group.start_soon(partial(to_thread.run_sync, import_reader, abandon_on_cancel=True))
         log.info("console_listening", host=host, port=port, actions=options.actions)
         if names:
             log.warning("console_without_login", hosts=names)  # a name that is not a loopback name suggests a proxy

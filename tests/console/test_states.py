@@ -3,6 +3,7 @@ many are kept."""
 
 from array import array
 from collections.abc import Iterable
+from threading import get_ident
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -53,6 +54,13 @@ def test_many_ids_are_sorted_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(states, "SORTED_AT_ONCE", 10)
     names = [f"v{number * 7919 % 1000}" for number in range(1000)]
     assert BrowsedState(state_of(names)).ids == sorted(names)
+
+
+@given(st.lists(st.text(st.sampled_from("ab/~\U0010fffe"), max_size=4)), st.integers(1, 9))
+def test_slices_of_any_length_are_merged_in_order(ids: list[str], length: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(states, "SORTED_AT_ONCE", length)
+        assert states.sorted_ids(iter(ids)) == sorted(ids)
 
 
 @given(
@@ -206,6 +214,16 @@ async def test_it_is_told_how_far_a_loading_is(monkeypatch: pytest.MonkeyPatch) 
     assert cache.loading(key("a")) is None
     await cache.get(cast("RebaserClient", installation), key("a"))
     assert (told, cache.loading(key("a")), LOADING.get()) == ([("checkpoint", 40), ("sort", 40)], None, None)
+
+
+@pytest.mark.anyio
+async def test_large_modules_are_not_imported_in_the_thread_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    installation, threads = Installation(), list[int]()
+    installation.newest["a"] = 1
+    monkeypatch.setattr(states, "import_reader", lambda: threads.append(get_ident()))
+    await StateCache().get(cast("RebaserClient", installation), key("a"))
+    assert len(threads) == 1
+    assert threads != [get_ident()]
 
 
 @pytest.mark.anyio

@@ -65,8 +65,20 @@ from rebaser.cli import main
 
 main()
 """
+CONSOLE = """
+import sys
 
+from rebaser.cli import main, runner
+from rebaser.console.reading.states import import_reader
 
+def run_async(work, daemon):
+    import_reader()
+    print("pyarrow" in sys.modules, "pandas" in sys.modules)
+    return 0
+
+runner.run_async = run_async
+main()
+"""
 LIGHT = {  # commands, with the slow imports that each needs
     ("--help",): set(),
     ("dlq", "list", "--help"): {"pydantic"},
@@ -152,6 +164,10 @@ async def test_a_command_imports_nothing_slow_that_it_does_not_need(
     code, _, err = await run(LOADED, *arguments, *where)
     fails = arguments[0] == "get" or "ping" in arguments  # no change set exists, and no server answers
     assert (code, set(err.splitlines()[-1].split())) == (int(fails), LIGHT[arguments])
+
+
+async def test_the_console_reads_checkpoints_without_pandas_although_it_is_installed() -> None:
+    assert await run(CONSOLE, "console") == (0, "True False\n", "")
 
 
 async def test_the_client_imports_nothing_slow_before_it_is_used() -> None:

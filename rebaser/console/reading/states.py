@@ -10,8 +10,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from heapq import merge
-from itertools import count
+from itertools import chain, count
 from typing import TypeVar, overload
 from weakref import WeakValueDictionary
 
@@ -128,6 +127,11 @@ class BrowsedState:
             return await to_thread.run_sync(reader, self, other, limiter=second.reading)
 
 
+def import_reader() -> None:
+    """Import what reads checkpoints. This takes some tenths of a second, in which the event loop would not run."""
+    import rebaser_core.checkpoint.reader  # noqa: F401, PLC0415
+
+
 class StateCache:
     """The states that were read last."""
 
@@ -160,6 +164,7 @@ class StateCache:
         self._running[key] = progress, began
         told = LOADING.set(progress)
         try:
+            await to_thread.run_sync(import_reader)
             state = await client.state(key.workspace, key.change_set)
             progress.begin("sort")
             return await to_thread.run_sync(BrowsedState, state)
@@ -178,11 +183,28 @@ class StateCache:
 
 
 def sorted_ids(ids: Iterable[str]) -> list[str]:
-    """Return ids in order. Other threads get their turn meanwhile."""
+    """Return ids in order. Other threads get their turn meanwhile.
+
+    This sorts slices, takes ids at regular places in them as bounds, and then sorts what is between two bounds in all
+    slices, which is at most about twice as long as a slice. It only has to be merged, as it is in order in each slice.
+    """
     found = list(ids)
     if len(found) <= SORTED_AT_ONCE:
         return sorted(found)
-    return list(merge(*(sorted(found[at : at + SORTED_AT_ONCE]) for at in range(0, len(found), SORTED_AT_ONCE))))
+    slices = [sorted(found[at : at + SORTED_AT_ONCE]) for at in range(0, len(found), SORTED_AT_ONCE)]
+    step = max(SORTED_AT_ONCE // len(slices), 1)
+    bounds = sorted(id_ for some in slices for id_ in some[::step])[:: len(slices)][1:]
+    found, starts = [], [0] * len(slices)
+    for bound in bounds:
+        ends = [bisect_left(some, bound) for some in slices]
+        found += _merged(slices, starts, ends)
+        starts = ends
+    return found + _merged(slices, starts, [len(some) for some in slices])
+
+
+def _merged(slices: list[list[str]], starts: list[int], ends: list[int]) -> list[str]:
+    between = zip(slices, starts, ends, strict=True)
+    return sorted(chain.from_iterable(some[start:end] for some, start, end in between))
 
 
 def span(ids: Sequence[str], prefix: str) -> tuple[int, int]:

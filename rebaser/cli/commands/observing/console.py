@@ -138,12 +138,13 @@ def console(
     another machine, use an SSH tunnel: ssh -L 8420:127.0.0.1:8420 HOST. Another address needs --auth. Ctrl-C stops the
     console.
     """
-    from rebaser.cli import logs
+    from rebaser.cli import lazy_modules, logs
     from rebaser.cli.errors import usage_error
     from rebaser.cli.runner import run_async
     from rebaser.console.access.options import is_host
     from rebaser.settings import load_settings
 
+    lazy_modules.hide_pandas()
     logs.configure(log_level, log_format)
     settings = load_settings(nats_url=nats, prefix=prefix, **ACCESS_VALUES.get())
     if hide_values and actions:
