@@ -43,7 +43,8 @@ class FleetWatch:
         self._workspace = workspace
         self._state = FleetState()
         self._heads = HeadReader(js, subjects, workspace, LogHead.of)
-        self._looking = anyio.Lock()  # without it, two concurrent calls would count the same commits twice
+        self._looking = anyio.Lock()  # calls of `look` wait for each other
+        self._reading = anyio.Lock()  # without it, two concurrent calls would count the same commits twice
         self._looked: float | None = None
         self._answered: frozenset[str] = frozenset()  # the ids of the servers that answered the last look
         self._requests: StreamInfo | None = None
@@ -75,18 +76,19 @@ class FleetWatch:
             return await self._look(asked)
 
     async def look_early(self, most: int) -> FleetView | None:
-        """Return the result of the last call of `look` with the commits since then. Return None if no commits, or more
-        than `most`, came since the last call of either method.
+        """Return the result of the last call of `look` with all commits since then. Return None if there are none that
+        an earlier call did not return, or if more than `most` came since the last call of either method: a later call
+        returns them, once fewer come.
 
         Only commits are read, so a call that returns None costs one request to NATS. The next call of `look` counts the
-        commits, too. Raise `RebaserError` as `look` does.
+        commits, too. Another task may call this while `look` waits for servers. Raise `RebaserError` as `look` does.
         """
-        async with self._looking:
+        async with self._reading:
             if self._view is None or self._looked is None or not await self._read_commits(most):
                 return None
             now = time.monotonic()
             seconds = now - self._looked
-            rows, commits, total = self._state.look(now, seconds, self._pending, self._tasks, self._updates, early=True)
+            rows, commits, total = self._state.look_early(now, seconds, self._pending, self._tasks, self._updates)
             rate = commits / seconds if seconds else 0.0
             return replace(self._view, at=time.time(), change_sets=rows, total=total, commits_per_second=rate)
 
@@ -109,9 +111,10 @@ class FleetWatch:
             group.start_soon(ask, "requests", partial(self._info, subjects.requests_stream))
             group.start_soon(ask, "dlq", partial(self._info, subjects.dlq_stream))
             group.start_soon(self._count)
-        await self._read_commits()  # last, so that what came while servers answered the ping is included
         servers, tasks = found["servers"]
-        self._view = self._seen(servers, found["requests"], found["dlq"], tasks)
+        async with self._reading:
+            await self._read_commits()  # last, so that what came while servers answered the ping is included
+            self._view = self._seen(servers, found["requests"], found["dlq"], tasks)
         return self._view
 
     def _seen(

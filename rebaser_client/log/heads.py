@@ -92,13 +92,15 @@ class HeadReader(Generic[T]):
         self._shorten = shorten
         self._created = ""
         self._read = 0  # log sequence up to which everything has been read
+        self._seen = 0  # the end of the stream in the last call
         self._logs = 0  # a lower bound of the number of logs that match the pattern
         self._counts: dict[str, int] | None = None  # of messages by subject; None until they are known
 
     async def read(self, most: int | None = None) -> NewHeads[T]:
         """Return what is new. After an error, the next call returns it. Calls must not overlap.
 
-        If there are more than `most` new messages, nothing is read or returned; the next call returns them.
+        If more than `most` messages came since the previous call, nothing is read or returned. A later call returns
+        them, at the latest the first one before which few messages came.
 
         Raise `ApiError` if the stream of commits does not exist.
         """
@@ -106,7 +108,9 @@ class HeadReader(Generic[T]):
         anew = info.created != self._created or info.last_sequence < self._read
         before = 0 if anew else self._read
         new = info.last_sequence - before
-        if most is not None and new > most:
+        recent = info.last_sequence - max(before, 0 if anew else self._seen)
+        self._seen = info.last_sequence
+        if most is not None and recent > most:
             return NewHeads(False, {}, {})
         if not new or await self._js.next(self._stream, self._pattern, before + 1) is None:
             self._created, self._read = info.created, info.last_sequence

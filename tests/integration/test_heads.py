@@ -142,6 +142,21 @@ async def test_a_few_new_messages_are_counted_exactly_at_once(
     assert (await reader.read()).commits == {first: 30, second: 10}
 
 
+async def test_what_came_in_a_burst_is_returned_once_it_has_ended(js: JetStream, subjects: Subjects) -> None:
+    reader = HeadReader(js, subjects)
+    await reader.read()
+    await store_many(js, subjects, {KEYS[0]: 2, KEYS[1]: 2})
+    assert not (await reader.read(3)).heads
+    await store_many(js, subjects, {KEYS[0]: 4})
+    assert not (await reader.read(3)).heads, "it goes on"
+    await store_many(js, subjects, {KEYS[2]: 3})
+    assert (await reader.read(3)).commits == {KEYS[0]: 6, KEYS[1]: 2, KEYS[2]: 3}
+    await store_many(js, subjects, {KEYS[0]: 4})
+    assert not (await reader.read(3)).heads
+    assert (await reader.read(3)).commits == {KEYS[0]: 4}
+    assert not (await reader.read(3)).heads
+
+
 async def test_what_could_not_be_read_is_read_by_the_next_call(
     js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +236,29 @@ async def test_a_look_shows_what_was_stored_while_servers_answered_and_leaves_no
             await fleet.look()
             assert [info.sequence for info in fleet.change_sets()] == sequences[-1:]
             assert (await js.stream_info(subjects.commits_stream)).consumers == 0
+
+
+async def test_an_early_look_does_not_wait_until_servers_have_answered(
+    js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answer = anyio.Event(), anyio.Event()
+
+    async def servers(*_: object, **__: object) -> list[Any]:
+        asked.set()
+        await answer.wait()
+        return []
+
+    async with FleetWatch(js, subjects, None) as fleet:
+        await fleet.look()
+        monkeypatch.setattr(fleet_watch, "ping", servers)
+        async with anyio.create_task_group() as group:
+            group.start_soon(fleet.look)
+            with anyio.fail_after(60):
+                await asked.wait()
+                sequence = await store(js, subjects, KEYS[0])
+                assert await fleet.look_early(10) is not None
+                assert [info.sequence for info in fleet.change_sets()] == [sequence]
+                answer.set()
 
 
 async def test_looks_that_overlap_count_each_commit_once(

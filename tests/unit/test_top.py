@@ -88,6 +88,58 @@ def test_each_change_set_is_listed_with_what_its_newest_commit_says() -> None:
     assert (after["a"].sequence, after["b"].behind) == (7, True)
 
 
+def test_a_change_set_of_which_nothing_has_changed_stays_the_same_object_in_the_same_place() -> None:
+    branch = Head(5, NS, {**head(5).headers, "X-Branch": "a@6 open 3 1 a@1 5"})
+    state = FleetState()
+    state.begin(logs(a=head(1), b=branch))
+    first = state.change_sets()
+    state.committed(C, LogHead.of(C, head(6)))
+    second = state.change_sets()
+    assert [info is before for info, before in zip(second, first, strict=False)] == [True, True]
+    assert [info.change_set for info in second] == ["a", "b", "c"]
+    state.committed(A, LogHead.of(A, head(7)))
+    third = state.change_sets()
+    assert [info is before for info, before in zip(third, second, strict=True)] == [False, False, True]
+    assert (third[1].behind, state.change_sets()[1] is third[1]) == (True, True)
+
+
+def test_an_early_look_shows_the_commits_since_the_last_look_which_counts_them_later() -> None:
+    state = FleetState()
+    state.begin(logs(b=head(2, debt=1), c=head(1)))
+    state.look(10.0, 0.0, {C: 1}, {}, {})
+    state.committed(A, LogHead.of(A, head(3)), 2)
+    rows, commits, total = state.look_early(11.0, 1.0, {C: 1}, {}, {})
+    assert [(row.key, row.activity, row.commits_per_second) for row in rows] == [
+        (A, "busy", 2.0),
+        (B, "due", 0.0),
+        (C, "waiting", 0.0),
+    ]
+    assert (commits, total) == (2, 3)
+    due, waiting = rows[1:]
+    state.committed(C, LogHead.of(C, head(4)))
+    rows, commits, _ = state.look_early(12.0, 2.0, {C: 1}, {}, {})
+    assert [(row.key, row.commits_per_second) for row in rows] == [(A, 2.0), (B, 0.0), (C, 0.5)]
+    assert (commits, rows[1] is due, rows[2] is waiting) == (3, True, False)
+    rows, commits, _ = state.look(14.0, 4.0, {C: 1}, {}, {})
+    assert [(row.key, row.commits_per_second) for row in rows] == [(A, 0.5), (B, 0.0), (C, 0.25)]
+    assert commits == 3
+    assert state.look(15.0, 1.0, {}, {}, {}).rows == [replace(due)]
+
+
+def test_an_early_look_counts_what_begins_and_what_is_deleted() -> None:
+    gone = Head(4, NS, {**head(4).headers, "X-Branch": "@0 deleted 0 0 @0 1"})
+    state = FleetState()
+    state.begin(logs(a=head(1, debt=1), b=head(2, debt=1)))
+    assert state.look(1.0, 0.0, {C: 1}, {}, {}).total == 3
+    state.committed(C, LogHead.of(C, head(3)))
+    assert state.look_early(2.0, 1.0, {C: 1}, {}, {}).total == 3, "it had a request before"
+    state.committed(B, LogHead.of(B, gone))
+    rows, _, total = state.look_early(3.0, 2.0, {C: 1}, {}, {})
+    assert ([row.key for row in rows], total) == ([A, C], 2)
+    state.begin(logs(b=head(1)))  # the stream was made anew
+    assert state.look_early(4.0, 3.0, {}, {}, {}) == ([], 0, 1)
+
+
 def test_what_is_deleted_is_gone_and_may_come_back() -> None:
     gone = Head(2, NS, {**head(2).headers, "X-Branch": "@0 deleted 0 0 @0 1"})
     assert gone.is_deleted

@@ -2,7 +2,9 @@
 
 from bisect import bisect_left
 from collections.abc import Callable
-from typing import Any
+from itertools import compress
+from operator import is_not
+from typing import Any, TypeAlias
 
 from rebaser.console.api.overview import URGENCY, by_urgency
 from rebaser.console.live.hub import Seen
@@ -13,6 +15,9 @@ from rebaser_client.log.branches import BranchInfo
 from rebaser_core.record import record
 
 QUIET = len(URGENCY)  # the rank of a change set with nothing to do
+MANY = 10  # the index is made anew if at least one in this many change sets differs
+
+Name: TypeAlias = tuple[str, str]
 
 
 @record
@@ -23,6 +28,7 @@ class ListedChangeSet:
     change_set: str
     active: ActiveChangeSet | None
     info: BranchInfo | None
+    searched: str  # its name, in lower case
 
     @property
     def status(self) -> str:
@@ -70,12 +76,32 @@ SORTS: dict[str, Callable[[ListedChangeSet], Any]] = {
 
 
 class ListIndex:
-    """All change sets of one look: sorted by name, and counted by filter. Pages of all viewers share it."""
+    """All change sets of one look: sorted by name, and counted by filter. Pages of all viewers share it.
 
-    def __init__(self, seen: Seen) -> None:
+    If few of them differ from those of the look `before`, the cost depends on their number. (Lists are copied and
+    compared, which takes 0.1 µs for each change set, instead of 3 µs.)
+    """
+
+    def __init__(self, seen: Seen, before: "ListIndex | None" = None) -> None:
         self.seen = seen
-        self.rows = sorted(listed(seen), key=SORTS["name"])
-        self.counts = counts_of(self.rows)
+        differing = None if before is None else _differing(before.seen, seen)
+        if before is None or differing is None:
+            self.rows = sorted(listed(seen), key=SORTS["name"])
+            self.counts = counts_of(self.rows)
+            return
+        self.rows, self.counts = before.rows.copy(), before.counts.copy()
+        active, infos = differing
+        for name in active.keys() | infos.keys():
+            old = before.find(*name)
+            known = (None, None) if old is None else (old.active, old.info)
+            self._replace(name, old, _listed(name, active.get(name, known[0]), infos.get(name, known[1])))
+
+    def _replace(self, name: Name, old: ListedChangeSet | None, new: ListedChangeSet) -> None:
+        at = bisect_left(self.rows, name, key=SORTS["name"])
+        before, after = [] if old is None else [old], [new] if new.active or new.info else []
+        self.rows[at : at + len(before)] = after
+        for filter_, keep in FILTERS.items():
+            self.counts[filter_] += sum(map(keep, after)) - sum(map(keep, before))
 
     def find(self, workspace: str, change_set: str) -> ListedChangeSet | None:
         """Return the change set of this name, if there is one."""
@@ -84,13 +110,37 @@ class ListIndex:
         return self.rows[at] if at < len(self.rows) and SORTS["name"](self.rows[at]) == name else None
 
 
+def _differing(
+    before: Seen, now: Seen
+) -> tuple[dict[Name, ActiveChangeSet | None], dict[Name, BranchInfo | None]] | None:
+    """Return what differs in `now`, by name. None if that is much: then it is faster to begin anew.
+
+    What has not changed is the same object, and change sets keep their order, unless all are read anew.
+    """
+    infos, old_infos = now.change_sets, before.change_sets
+    rows, old_rows = now.view.change_sets, before.view.change_sets
+    if len(infos) < len(old_infos):
+        return None
+    differing = [*compress(infos, map(is_not, infos, old_infos)), *infos[len(old_infos) :]]
+    known, kept = set(map(id, old_rows)), set(map(id, rows))
+    active: dict[Name, ActiveChangeSet | None] = {_name(row): None for row in old_rows if id(row) not in kept}
+    active |= {_name(row): row for row in rows if id(row) not in known}
+    if (len(differing) + len(active)) * MANY > len(infos):
+        return None
+    return active, {_name(info): info for info in differing}
+
+
+def _name(one: ActiveChangeSet | BranchInfo) -> Name:
+    return one.workspace, one.change_set
+
+
 _newest: list[ListIndex] = []  # the index of the newest look, if a page has needed it
 
 
 def index_of(seen: Seen) -> ListIndex:
     """Return the index of what was seen."""
     if not _newest or _newest[0].seen is not seen:
-        _newest[:] = [ListIndex(seen)]
+        _newest[:] = [ListIndex(seen, *_newest)]
     return _newest[0]
 
 
@@ -119,7 +169,9 @@ def matching(seen: Seen, given: Given) -> tuple[list[ListedChangeSet], dict[str,
     """Return the change sets that match, in the order that was asked for, and the number of those in each filter."""
     words, state = given.text("q").lower().split(), given.choice("state", tuple(FILTERS))
     sort, index = given.choice("sort", tuple(SORTS)), index_of(seen)
-    rows = [one for one in index.rows if _matches(one, words)] if words else index.rows
+    rows = index.rows
+    for word in words:
+        rows = [one for one in rows if word in one.searched]
     counts = counts_of(rows) if words else index.counts
     rows = list(filter(FILTERS[state], rows))
     if sort != "name":
@@ -129,17 +181,13 @@ def matching(seen: Seen, given: Given) -> tuple[list[ListedChangeSet], dict[str,
 
 def listed(seen: Seen) -> list[ListedChangeSet]:
     """Return all change sets, deleted ones too, in no particular order."""
-    active = {(row.workspace, row.change_set): row for row in seen.view.change_sets}
-    listed = [
-        ListedChangeSet(info.workspace, info.change_set, active.pop((info.workspace, info.change_set), None), info)
-        for info in seen.change_sets
-    ]
-    return listed + [ListedChangeSet(*name, row, None) for name, row in active.items()]
+    active = {_name(row): row for row in seen.view.change_sets}
+    found = [_listed(name := _name(info), active.pop(name, None), info) for info in seen.change_sets]
+    return found + [_listed(name, row, None) for name, row in active.items()]
 
 
-def _matches(one: ListedChangeSet, words: list[str]) -> bool:
-    name = f"{one.workspace}/{one.change_set}".lower()
-    return all(word in name for word in words)
+def _listed(name: Name, active: ActiveChangeSet | None, info: BranchInfo | None) -> ListedChangeSet:
+    return ListedChangeSet(*name, active, info, "/".join(name).lower())
 
 
 def row_object(one: ListedChangeSet) -> Answer:
