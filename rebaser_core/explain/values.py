@@ -55,7 +55,7 @@ class ValueExplanation:
     - `inputs` are the first inputs of the definition, and `input_count` is the number of all inputs. `dependents` are
       the ids of the first values whose definitions have this value as an input, and `dependent_count` is the number of
       all such values.
-    - `why` is the reason for the state of the value, and `advice` says what to do.
+    - `why` is a sentence that gives the reason for the state of the value, and `advice` says what to do.
     - `origin` is the id of the value that causes this value to be stale, because it changed, or to be in error, because
       it fails itself. It is empty if this value is neither stale nor in error. If this value is stale, `origin_commit`
       is the log sequence of the change.
@@ -148,28 +148,28 @@ class _Finder:
         if value.state is State.ERROR and value.error is not None:
             return *self._fault_trouble(id_, value.error), 0
         if value.state is State.UNSET:
-            return "it exists, but has no value", "set it to a value", (), 0
+            return "It exists, but has no value", "set it to a value", (), 0
         if self._definition(id_) is None:
-            return "it was set", "", (), 0
-        return f"it was computed, and is correct as of commit {self._state.covers}", "", (), 0
+            return "It was set", "", (), 0
+        return f"It was computed, and is correct as of commit {self._state.covers}", "", (), 0
 
     def _stale_trouble(self, id_: str) -> tuple[str, str, tuple[str, ...], int]:
         state, asked = self._state, self._asked()
         path = self._path(id_, lambda one: one in state.roots or one in asked, lambda one: one in self._stale)
         advice = "wait for the update; `rebaser explain WS CS` shows why it waits"
         if not path:
-            return "it is not up to date, because a value that it depends on changed", advice, (), 0
+            return "It is not up to date, because a value that it depends on changed", advice, (), 0
         origin = path[-1]
         if origin in state.roots:
             verb = "was defined" if origin == id_ else "changed"
             name = "it" if origin == id_ else origin
             return (
-                f"it is not up to date: {name} {verb} in commit {state.roots[origin]}",
+                f"It is not up to date: {name} {verb} in commit {state.roots[origin]}",
                 advice,
                 path,
                 state.roots[origin],
             )
-        return f"it is not up to date: a recompute of {origin} was requested", advice, path, 0
+        return f"It is not up to date: a recompute of {origin} was requested", advice, path, 0
 
     def _fault_trouble(self, id_: str, fault: Fault) -> tuple[str, str, tuple[str, ...]]:
         origin = self._state.value(fault.origin, self._stale)
@@ -180,9 +180,10 @@ class _Finder:
         else:
             path = self._path(id_, lambda one: one == fault.origin, lambda one: self._fails_for(one, fault.origin))
         path = path or tuple(dict.fromkeys((id_, fault.origin)))
+        reason = first.message or first.code
         if fault.origin == id_:
-            return f"it fails by itself: {first.code}: {first.message}", advice, path
-        return f"{fault.origin}, on which it depends, fails: {first.code}: {first.message}", advice, path
+            return f"It fails by itself: {reason}", advice, path
+        return f"{fault.origin}, on which it depends, fails: {reason}", advice, path
 
     def _fails_for(self, id_: str, origin: str) -> bool:
         value = self._state.cells.value(id_)

@@ -174,7 +174,7 @@ async def test_kinds_and_sizes_are_told(hidden: WebConsole, secrets: dict[str, s
     assert rows["fails"]["error"]["code"] == "failed"
     assert rows["sum"]["definition"] == '= cel {"n": "number"} {"expr": "formula"}'
     one = await hidden.get(f"{path}/value?id=fails")
-    assert one["why"] == "it fails by itself: (hidden)", "the length of a message tells that of a number in it"
+    assert one["why"] == "It fails by itself: (hidden)", "the length of a message tells that of a number in it"
     letter = await hidden.get(f"/dead-letter?sequence={secrets['letter']}")
     assert (letter["code"], letter["payload"]["text"]) == ("request_id_reused", "")
     assert letter["payload"]["length"] > 0

@@ -42,7 +42,8 @@ def test_a_value_that_was_set_has_users_and_no_trouble() -> None:
     found = told(state, "a")
     assert (found.value, found.definition, found.defined) == (Value(1, State.OK), Set("a", 1), 1)
     assert (found.dependents, found.dependent_count, found.inputs, found.path) == (("b", "c"), 2, (), ())
-    assert told(state, "u").advice == "set it to a value"
+    assert found.why == "It was set"
+    assert (told(state, "u").why, told(state, "u").advice) == ("It exists, but has no value", "set it to a value")
     assert explain_value(state, "none") is None
 
 
@@ -57,7 +58,7 @@ def test_inputs_have_their_values_and_patterns_how_many_match() -> None:
         ValueInput("of", "x/*", None, 2),
         ValueInput("n", "no"),
     )
-    assert found.why == "it fails by itself: missing_input: input 'no' does not exist"
+    assert found.why == "It fails by itself: input 'no' does not exist"
     assert (found.path, found.origin, "define" in found.advice) == (("b",), "b", True)
 
 
@@ -69,7 +70,13 @@ def test_an_error_leads_along_the_path_to_the_value_that_fails_by_itself() -> No
     computed(state, Computed("v0", None, fault), *failed)
     found = told(state, "v5")
     assert found.path == ("v5", "v4", "v3", "v2", "v1", "v0")
-    assert found.why == "v0, on which it depends, fails: failed: division by zero"
+    assert found.why == "v0, on which it depends, fails: division by zero"
+
+
+def test_an_error_without_a_message_is_told_by_its_code() -> None:
+    state = state_of(Derive("a", "sum", {"of": []}))
+    computed(state, Computed("a", None, Fault("crashed", "", "a")))
+    assert told(state, "a").why == "It fails by itself: crashed"
 
 
 def test_a_cycle_is_shown_once_around() -> None:
@@ -94,13 +101,13 @@ def test_a_stale_value_leads_to_what_changed_and_in_which_commit() -> None:
         Set("a", 1), Set("b", 1), Derive("c", "sum", {"of": ["a"]}), Derive("d", "sum", {"of": ["c", "b"]})
     )
     computed(state, Computed("c", 1), Computed("d", 2))
-    assert told(state, "d").why == "it was computed, and is correct as of commit 1"
+    assert told(state, "d").why == "It was computed, and is correct as of commit 1"
     edited(state, Set("a", 2))
     found = told(state, "d")
     assert (found.value.state, found.path, found.origin, found.origin_commit) == (State.STALE, ("d", "c", "a"), "a", 3)
-    assert found.why == "it is not up to date: a changed in commit 3"
+    assert found.why == "It is not up to date: a changed in commit 3"
     edited(state, Derive("d", "sum", {"of": ["b"]}))
-    assert told(state, "d").why == "it is not up to date: it was defined in commit 4"
+    assert told(state, "d").why == "It is not up to date: it was defined in commit 4"
 
 
 def test_a_stale_value_may_have_lost_an_input_that_its_pattern_matched() -> None:
@@ -115,7 +122,7 @@ def test_a_recompute_makes_values_stale() -> None:
     computed(state, Computed("b", 1), Computed("c", 1))
     edited(state, recompute=[Recompute("sum")])
     found = told(state, "c")
-    assert (found.path, found.why) == (("c", "b"), "it is not up to date: a recompute of b was requested")
+    assert (found.path, found.why) == (("c", "b"), "It is not up to date: a recompute of b was requested")
 
 
 def test_what_is_told_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
