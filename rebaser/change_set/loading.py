@@ -110,8 +110,7 @@ async def open_log(context: Context, key: ChangeSetKey) -> CommitLog:
         new_id=context.new_id,
         on_unanswered=unanswered,
     )
-    if context.spans_of is not None:
-        commits.spans = context.spans_of(context.subjects, key)
+    commits.traces = context.traces
     return commits
 
 

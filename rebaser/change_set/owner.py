@@ -229,7 +229,8 @@ class Owner(Actor):
                     gc.freeze()  # otherwise, each full garbage collection would visit all values
                 event = Loaded(state.owes, self._dvu.deferral())
                 self.since = context.now()
-                log_loaded(context.now() - self.lifecycle.active_at, redelivered=redelivered, spans=commits.spans)
+                seconds = context.now() - self.lifecycle.active_at
+                log_loaded(seconds, self.key, redelivered=redelivered, traces=context.traces)
                 self.log.info("change_set_owned", seq=state.last, values=len(state.cells), owes=state.owes)
         except RebaserError as error:
             event = self._failure_of("load_failed", error)

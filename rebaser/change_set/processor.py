@@ -210,8 +210,10 @@ class Processor:
             decided = decide(state, self.applied, requests)
             if decided.decisions and decided.decisions[0].conflicts:
                 decided = await self._with_result(decided)
-            if commits.spans is not None:
-                commits.spans.decided(messages, decided, self._taken)
+            if (traces := commits.traces) is not None:
+                chosen = traces.maker.chosen(messages, len(decided.answers))
+                if chosen or commits.spans is not None:
+                    traces.of(commits).decided(messages, decided, self._taken, chosen)
             sequence = state.last
             if decided.decisions and (decided.fork is not None or decided.marking is not None):
                 commit = (
@@ -295,11 +297,14 @@ class Processor:
         if not room:
             await self._context.connection.flush()
         answered = messages if len(messages) == len(answers) else messages[: len(answers)]
-        now, spans = feeds.requests_answered(answered, self._taken), self._commits.spans
-        # The first message is the oldest: if it was not slow, none was.
-        if spans is not None and (spans.batch is not None or now - messages[0].timestamp_ns > spans.slower_than):
-            append = self._commits.newest_append
-            feeds.requests_traced(spans.answered(sequence, messages, decided, self._taken, append), now)
+        now, commits = feeds.requests_answered(answered, self._taken), self._commits
+        if (traces := commits.traces) is not None:
+            recording = commits.spans is not None and commits.spans.batch is not None
+            # The first message is the oldest: if it was not slow, none was.
+            if recording or now - messages[0].timestamp_ns > traces.maker.slower_than:
+                spans, append = traces.of(commits), commits.newest_append
+                feeds.requests_traced(spans.answered(sequence, messages, decided, self._taken, append), now)
+                spans.drop_if_idle(commits)
         self._context.deleter.add(done, self.applied.stream)
         self.answered = messages[len(answers) - 1].stream_sequence
         return dead

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import structlog
@@ -25,7 +25,7 @@ from rebaser.runtime.slots import UNKNOWN_MEMORY, memory_limit
 from rebaser.runtime.stream_watch import StreamWatch
 from rebaser.runtime.tail_cache import TailCache
 from rebaser.settings import Settings
-from rebaser.telemetry.tracing import SpansOf, tracing
+from rebaser.telemetry.tracing import tracing
 from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore, open_blobs
 from rebaser_client.errors import NotConnectedError
@@ -34,6 +34,9 @@ from rebaser_client.log.reader import StateLoader
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ulid
 from rebaser_core.streams.subjects import Subjects
+
+if TYPE_CHECKING:
+    from rebaser.telemetry.spans import ServerSpans
 
 log = structlog.get_logger(__name__)
 
@@ -44,8 +47,8 @@ RETRY_NATS, RETRY_NATS_MAX = 0.2, 5.0  # initial and maximum seconds between att
 class Context:
     """The shared parts of one server. `now` returns monotonic seconds, `now_ms` Unix milliseconds, `new_id` a new ULID.
     `requests_info` describes the stream of requests. `memory` is the number of bytes of memory that this process may
-    use. `tails` keeps the commits that were copied for new change sets. `spans_of` creates the spans of a change set;
-    it is None if tracing is off.
+    use. `tails` keeps the commits that were copied for new change sets. `traces` makes the spans of change sets; it
+    is None if traces are off.
 
     An owner holds `suspect_request_lock` while it attempts a request that may have killed servers (see
     `rebaser.change_set.attempts.poison`), and `suspect_dvu_lock` while it runs a DVU that may have killed servers.
@@ -72,7 +75,7 @@ class Context:
     recent_updates: RecentUpdates = field(default_factory=RecentUpdates)
     suspect_request_lock: anyio.Lock = field(default_factory=anyio.Lock)
     suspect_dvu_lock: anyio.Lock = field(default_factory=anyio.Lock)
-    spans_of: SpansOf | None = None
+    traces: "ServerSpans | None" = None
 
 
 @asynccontextmanager
@@ -111,7 +114,7 @@ async def open_context(
             slower_than=settings.trace_slower_than,
             updates_slower_than=settings.progress_every,
         )
-        spans_of = await stack.enter_async_context(spans) if traced else None
+        traces = await stack.enter_async_context(spans) if traced else None
         computing = await stack.enter_async_context(engine or _spark(settings, blobs, jvm))
         yield Context(
             settings=settings,
@@ -129,7 +132,7 @@ async def open_context(
             now_ms=lambda: time.time_ns() // 1_000_000,
             new_id=lambda: ulid(time.time_ns() // 1_000_000, os.urandom(10)),
             memory=await to_thread.run_sync(memory_limit),
-            spans_of=spans_of,
+            traces=traces,
         )
 
 

@@ -44,9 +44,10 @@ from rebaser_client.blobs import BlobMissing
 from rebaser_client.jetstream import Message
 from rebaser_core.commit import Commit, Kind, Outcome
 from rebaser_core.errors import FencedError, RebaserError
+from rebaser_core.ids import ChangeSetKey
 
 if TYPE_CHECKING:
-    from rebaser.telemetry.spans import ChangeSetSpans
+    from rebaser.telemetry.spans import ServerSpans, Traced
     from rebaser.telemetry.update_spans import UpdateSpans
 
 clock = clocks.clock
@@ -60,7 +61,7 @@ _INLINE, _BLOBS = (COMMIT_BYTES.count(part) for part in ("inline", "blob"))
 _APPENDED = {kind: APPEND_SECONDS.series(kind) for kind in ("requests", "dvu", "checkpoint", "attempt", "pull")}
 _REBASE, _DVU, _REQUESTS = Kind.REBASE, Kind.DVU, _APPENDED["requests"]
 _OFTEN = (_TAKEN, _ANSWERED, _BATCH, _REQUESTS)
-_MANY = 2000  # answered requests after which the observations in `_OFTEN` are counted
+_MANY = 1000  # answered requests after which the observations in `_OFTEN` are counted
 _ages = _ANSWERED.ages
 _taken, _answered, _decided, _appended = (
     _TAKEN.ages.append, _ages.append, _BATCH.values.append, _REQUESTS.values.append,
@@ -128,13 +129,13 @@ def requests_traced(traced: Sequence[tuple[int, str]], now: int) -> None:
         _ANSWERED.add_exemplar(now - stored, trace_id, now)
 
 
-def log_loaded(seconds: float, *, redelivered: bool, spans: "ChangeSetSpans | None" = None) -> None:
+def log_loaded(seconds: float, key: ChangeSetKey, *, redelivered: bool, traces: "ServerSpans | None" = None) -> None:
     """Record that an owner has loaded its log, `seconds` after it got the task. `redelivered` is true if the task had
-    been delivered before. `spans` makes the spans of the change set, if traces are on."""
+    been delivered before. `traces` records slow work, if traces are on."""
     LOAD_SECONDS.observe(seconds)
     TASKS_REDELIVERED.add(redelivered)
-    if spans is not None:
-        spans.slow_work_ended("load", seconds, {"rebaser.redelivered": redelivered})
+    if traces is not None:
+        traces.slow_work_ended("load", key, seconds, {"rebaser.redelivered": redelivered})
 
 
 def ownership_ended(why: Enum | None, *, done: bool) -> None:
@@ -143,15 +144,15 @@ def ownership_ended(why: Enum | None, *, done: bool) -> None:
     OWNERSHIP_ENDED.add(1, why.value if why is not None else "quiet" if done else "broken")
 
 
-def checkpoint_written(began: float, size: int, spans: "ChangeSetSpans | None" = None) -> None:
+def checkpoint_written(began: float, key: ChangeSetKey, size: int, traces: "ServerSpans | None" = None) -> None:
     """Record that a new checkpoint was written, and that a commit in the log refers to it. `began` is the value of
-    `clock` when writing began. `size` is the total size of the checkpoint's new parts in bytes. `spans` makes the spans
-    of the change set, if traces are on."""
+    `clock` when writing began. `size` is the total size of the checkpoint's new parts in bytes. `traces` records slow
+    work, if traces are on."""
     seconds = clock() - began
     CHECKPOINT_SECONDS.observe(seconds)
     CHECKPOINT_BYTES.add(size)
-    if spans is not None:
-        spans.slow_work_ended("checkpoint", seconds, {"rebaser.bytes": size})
+    if traces is not None:
+        traces.slow_work_ended("checkpoint", key, seconds, {"rebaser.bytes": size})
 
 
 def swept(began: float) -> None:
@@ -242,10 +243,11 @@ def blob_operation(op: Literal["put", "get", "has"]) -> Iterator[list[int]]:
 
 
 @contextmanager
-def update_runs(log: Any, traced: "ChangeSetSpans | None" = None) -> Iterator[MutableMapping[str, object]]:
-    """Record an update. Keep this context open for the duration of the update. Yield the fields of its log event as an
-    empty dict, which the update fills. `traced` makes the spans of the update; it is None if traces are off."""
+def update_runs(log: Any, commits: "Traced") -> Iterator[MutableMapping[str, object]]:
+    """Record an update of the change set of `commits`. Keep this context open for the duration of the update. Yield the
+    fields of its log event, which goes to `log`, as an empty dict, which the update fills."""
     began, result, fields = clock(), "done", dict[str, object]()
+    traced = None if commits.traces is None else commits.traces.of(commits)
     spans = None if traced is None else traced.update_begins()
     current = UPDATE.set(spans)
     try:
@@ -268,6 +270,8 @@ def update_runs(log: Any, traced: "ChangeSetSpans | None" = None) -> Iterator[Mu
         UPDATE.reset(current)
         if spans is not None:
             spans.ended(result, fields)
+        if traced is not None:
+            traced.drop_if_idle(commits)
         log.debug("dvu_ended", result=result, **fields, ms=round(seconds * 1000, 1))
 
 

@@ -4,11 +4,14 @@ Invariant: every series exists from the start, with the value 0. Otherwise, a ra
 event would not count that event.
 """
 
-from bisect import bisect_left, bisect_right
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, product
 from typing import NamedTuple
+
+import numpy as np
 
 Labels = tuple[str, ...]
 NANOS = 1_000_000_000
@@ -71,8 +74,9 @@ class Observations:
     """The observations of one histogram, in `counts`, one number for each bucket, and their `total`.
 
     Code that runs for each commit does not call `observe`. It appends to `values` or, times in nanoseconds, to `ages`,
-    and calls `fold` now and then. Appending takes a tenth of the time of counting, and counting many observations at
-    once takes half of it for each.
+    and calls `fold` now and then. Appending takes a tenth of the time of counting, and NumPy counts a thousand
+    observations in a few dozen microseconds. Both are arrays of plain numbers: lists of objects, which live until they
+    are counted, would displace more of the processor's caches.
     """
 
     __slots__ = ("ages", "bounds", "counts", "exemplars", "total", "values")
@@ -82,8 +86,8 @@ class Observations:
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
         self.exemplars: dict[int, Exemplar] = {}
-        self.values: list[float] = []
-        self.ages: list[int] = []
+        self.values = array("d")
+        self.ages = array("d")
 
     def observe(self, value: float) -> None:
         self.counts[bisect_left(self.bounds, value)] += 1
@@ -92,16 +96,15 @@ class Observations:
     def fold(self) -> None:
         """Count what was appended to `values` and `ages`, and empty both. Ages may be negative, because clocks differ;
         they count as 0."""
-        values = sorted([*self.values, *[age / NANOS if age > 0 else 0.0 for age in self.ages]])
-        self.values.clear()
-        self.ages.clear()
-        self.total += sum(values)
-        below = 0
-        for at, bound in enumerate(self.bounds):
-            up_to = bisect_right(values, bound, below)
-            self.counts[at] += up_to - below
-            below = up_to
-        self.counts[-1] += len(values) - below
+        if not (self.values or self.ages):
+            return
+        ages = np.maximum(np.array(self.ages), 0.0) / NANOS
+        values = np.concatenate([np.array(self.values), ages])
+        del self.values[:]
+        del self.ages[:]
+        self.total += float(values.sum())
+        found = np.bincount(np.searchsorted(self.bounds, values), minlength=len(self.counts)).tolist()
+        self.counts = [count + more for count, more in zip(self.counts, found, strict=True)]
 
     def add_exemplar(self, age: int, trace_id: str, now: int) -> None:
         """Make an observation the newest exemplar of its bucket. `age` is its value in nanoseconds, and `now` its Unix

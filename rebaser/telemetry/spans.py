@@ -7,6 +7,7 @@ of NATS (`clocks`), because NATS stamps the requests.
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 
@@ -23,19 +24,59 @@ from rebaser_core.messages.headers.traces import TraceContext, read_trace, trace
 from rebaser_core.streams.subjects import Subjects
 
 
-class ChangeSetSpans:
-    """Makes the spans of one change set for as long as one owner holds it.
+class Traced(Protocol):
+    """The log of a change set. `traces` exists if traces are on, and `spans` while something is being recorded."""
 
-    For each batch of requests, the owner calls `decided`, where `taken` is the time at which it began to read them
-    (`time.monotonic_ns`). Its log calls `append_begins` and `append_ended` for each commit; it may leave this out
-    for requests if neither `batch` nor `uncovered` is set. Once the answers are sent, the owner calls `answered` if
-    `batch` is set, or if the oldest request took longer than `slower_than` nanoseconds.
+    key: ChangeSetKey
+    subjects: Subjects
+    traces: "ServerSpans | None"
+    spans: "ChangeSetSpans | None"
+
+
+class ServerSpans:
+    """Makes the spans of all change sets of a server.
+
+    Nearly all requests are not recorded. The owner learns this from `maker`, which all owners share, because an object
+    of its own for each of thousands of change sets would not be in the processor's caches.
+    """
+
+    __slots__ = ("maker",)
+
+    def __init__(self, maker: SpanMaker) -> None:
+        self.maker = maker
+
+    def of(self, log: Traced) -> "ChangeSetSpans":
+        """Return the spans of the change set of `log`. They are made if they do not exist."""
+        if log.spans is None:
+            log.spans = ChangeSetSpans(self.maker, log.subjects, log.key)
+        return log.spans
+
+    def slow_work_ended(self, name: str, key: ChangeSetKey, seconds: float, attributes: Attributes) -> None:
+        """Record work on a change set that is part of no request, such as loading the log, if it took longer than the
+        limit for slow requests."""
+        now, duration = NATS_CLOCK.now_ns(), round(seconds * NANOS)
+        if self.maker.request_was_slow(now, duration):
+            about = {**about_change_set(key), **attributes}
+            self.maker.start(name, SpanKind.INTERNAL, about, began=now - duration).end(now)
+
+
+def about_change_set(key: ChangeSetKey) -> Attributes:
+    return {"rebaser.workspace": key.workspace, "rebaser.change_set": key.change_set}
+
+
+class ChangeSetSpans:
+    """Makes the spans of one change set while requests, commits or updates of it are being recorded.
+
+    For a batch of requests, the owner calls `decided`, where `taken` is the time at which it began to read them
+    (`time.monotonic_ns`), and `chosen` are those that `SpanMaker.chosen` returned. Its log calls `append_begins` and
+    `append_ended` for each commit; it may leave this out for requests if neither `batch` nor `uncovered` is set. Once
+    the answers are sent, the owner calls `answered` if `batch` is set, or if the oldest request took longer than
+    `SpanMaker.slower_than` nanoseconds.
     """
 
     def __init__(self, maker: SpanMaker, subjects: Subjects, key: ChangeSetKey) -> None:
         self.maker = maker
-        self.slower_than = maker.slower_than
-        self._about: Attributes = {"rebaser.workspace": key.workspace, "rebaser.change_set": key.change_set}
+        self._about = about_change_set(key)
         self.requests = self._destination(subjects, "requests", subjects.requests(key), "process", "process")
         self._commits = self._destination(subjects, "commits", subjects.commits(key), "publish", "send")
         self.batch: _Batch | None = None  # the batch being decided, if some of its requests are recorded
@@ -59,12 +100,16 @@ class ChangeSetSpans:
             "messaging.destination.template": template,
         }
 
+    def drop_if_idle(self, log: Traced) -> None:
+        """Remove this object from `log` if nothing is being recorded."""
+        if self.batch is None and self._update is None and not self.uncovered:
+            log.spans = None
+
     # -- requests --------------------------------------------------------------------------------------------------
 
-    def decided(self, messages: Sequence[Message], batch: DecidedBatch, taken: int) -> None:
+    def decided(self, messages: Sequence[Message], batch: DecidedBatch, taken: int, chosen: Chosen) -> None:
         """Start the spans of a batch of requests that has been decided, but is not in the log yet. `messages` begins
         with the messages of the batch; further messages are ignored."""
-        chosen = self.maker.chosen(messages, len(batch.answers))
         self.batch = _Batch(self, messages, batch, taken, chosen) if chosen else None
 
     def headers_after(self, message: Message) -> dict[str, str]:
@@ -160,16 +205,6 @@ class ChangeSetSpans:
         self._update = None
         while covers is not None and self.uncovered and self.uncovered[0][0] <= covers:
             self.uncovered.popleft()
-
-    # -- other work ------------------------------------------------------------------------------------------------
-
-    def slow_work_ended(self, name: str, seconds: float, attributes: Attributes) -> None:
-        """Record work that is part of no request, such as loading the log, if it took longer than the limit for slow
-        requests."""
-        now, duration = NATS_CLOCK.now_ns(), round(seconds * NANOS)
-        if self.maker.request_was_slow(now, duration):
-            about = {**self._about, **attributes}
-            self.maker.start(name, SpanKind.INTERNAL, about, began=now - duration).end(now)
 
 
 class _Batch:

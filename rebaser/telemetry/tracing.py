@@ -6,26 +6,21 @@ Invariant: while traces are off, nothing of OpenTelemetry is imported.
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from functools import partial
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import structlog
 from anyio import to_thread
 
 from rebaser import __version__
-from rebaser_core.ids import ChangeSetKey
-from rebaser_core.streams.subjects import Subjects
 
 if TYPE_CHECKING:
-    from rebaser.telemetry.spans import ChangeSetSpans
+    from rebaser.telemetry.spans import ServerSpans
     from rebaser.telemetry.update_spans import UpdateSpans
-
-SpansOf: TypeAlias = Callable[[Subjects, ChangeSetKey], "ChangeSetSpans"]
 
 # The spans of the update that the current task is part of; None if traces are off.
 UPDATE: Final[ContextVar["UpdateSpans | None"]] = ContextVar("update", default=None)
@@ -47,8 +42,8 @@ def wanted(environment: Mapping[str, str]) -> bool:
 @asynccontextmanager
 async def tracing(
     *, server_id: str, ratio: float, per_second: float, slower_than: float, updates_slower_than: float
-) -> AsyncIterator["SpansOf | None"]:
-    """Yield a function that returns a `ChangeSetSpans` for a change set, or None if traces are off.
+) -> AsyncIterator["ServerSpans | None"]:
+    """Yield what makes the spans of the change sets, or None if traces are off.
 
     If the environment requests traces that cannot be recorded, a warning is logged, and traces are off. For `ratio`,
     `per_second`, `slower_than` and `updates_slower_than`, see `rebaser.telemetry.span_maker.SpanMaker`.
@@ -65,7 +60,7 @@ async def tracing(
         yield None
         return
     from rebaser.telemetry.span_maker import SpanMaker  # noqa: PLC0415 - imports OpenTelemetry
-    from rebaser.telemetry.spans import ChangeSetSpans  # noqa: PLC0415 - imports OpenTelemetry
+    from rebaser.telemetry.spans import ServerSpans  # noqa: PLC0415 - imports OpenTelemetry
 
     tracer = provider.get_tracer("rebaser", __version__)
     maker = SpanMaker(
@@ -76,7 +71,7 @@ async def tracing(
         updates_slower_than=updates_slower_than,
     )
     try:
-        yield partial(ChangeSetSpans, maker)
+        yield ServerSpans(maker)
     finally:
         # A process that exits does not wait for daemon threads, so an export that hangs cannot keep it alive.
         last_export = Thread(target=provider.shutdown, name="last-export", daemon=True)

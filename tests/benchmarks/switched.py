@@ -26,7 +26,7 @@ class Switch:
 
     def __init__(self) -> None:
         self.recorded = 0  # number of requests that were recorded
-        self._logs: WeakKeyDictionary[CommitLog, Any] = WeakKeyDictionary()  # with the spans of each
+        self._logs: WeakKeyDictionary[CommitLog, Any] = WeakKeyDictionary()  # with the `traces` of each
         fed = {name: getattr(feeds, name) for name in OFF}
         loaded = [module for name, module in sorted(sys.modules.items()) if name.startswith("rebaser.")]
         self._places = [
@@ -47,7 +47,7 @@ class Switch:
 
     async def _opened(self, *given: Any) -> CommitLog:
         log = await self._load(*given)
-        self._logs[log] = log.spans
+        self._logs[log] = log.traces
         return log
 
     def set(self, *, metrics: bool, traces: bool, recorded: int | None = None) -> None:
@@ -56,8 +56,8 @@ class Switch:
         for module, name, on in self._places:
             setattr(module, name, on if metrics else OFF[name])
         feeds.DebtClock.committed = self._committed if metrics else lambda *_, **__: None  # type: ignore[method-assign]
-        for log, spans in self._logs.items():
-            log.spans = spans if traces else None
+        for log, known in self._logs.items():
+            log.traces, log.spans = known if traces else None, None
         SpanMaker.chosen = self._choose  # type: ignore[method-assign]
         if recorded is not None:
 

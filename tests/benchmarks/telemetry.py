@@ -186,15 +186,15 @@ async def system(keys: Sequence[ChangeSetKey]) -> AsyncIterator[System]:
         variables = mock.patch.dict(os.environ, {"OTEL_EXPORTER_OTLP_ENDPOINT": spans_to})
         with variables:
             limits = {"per_second": 10**9, "slower_than": 1e9, "updates_slower_than": 1e9}
-            traces = tracing(server_id="bench", ratio=NOTHING, **limits)
-            async with traces as spans_of, anyio.create_task_group() as group:
+            tracer = tracing(server_id="bench", ratio=NOTHING, **limits)
+            async with tracer as traces, anyio.create_task_group() as group:
                 answering = anyio.CancelScope()
                 group.start_soon(_answer_always, nats, listener, answering)
                 async with (
                     Connection.connect(settings.nats_url) as connection,
                     ops_port("127.0.0.1:0", Observed(owners)) as port,
                 ):
-                    owners += await own(keys, replace(make_context(settings, connection), spans_of=spans_of), group)
+                    owners += await own(keys, replace(make_context(settings, connection), traces=traces), group)
                     answering.cancel()
                     yield System(nats, switch, keys, port)
                     group.cancel_scope.cancel()

@@ -18,7 +18,6 @@ from rebaser.settings import Settings
 from rebaser.telemetry.tracing import tracing, wanted
 from rebaser.testing.in_process import InProcessEngine
 from rebaser_client import RebaserClient, Set
-from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
 from tests.conftest import Events
 
@@ -116,8 +115,8 @@ async def test_a_server_that_cannot_make_traces_says_why_and_runs(
         monkeypatch.setenv(name, value)
     if "is not installed" in reason:
         monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
-    async with tracing(**NEVER) as spans_of:
-        assert spans_of is None
+    async with tracing(**NEVER) as traces:
+        assert traces is None
     [event] = events.named("traces_off")
     assert event["reason"].startswith(reason)
 
@@ -133,8 +132,8 @@ tracing.LAST_EXPORT = 0.01
 
 async def main():
     limits = {"per_second": 1, "slower_than": 1.0, "updates_slower_than": 1.0}
-    async with tracing.tracing(server_id="s1", ratio=0.0, **limits) as spans_of:
-        assert spans_of is not None
+    async with tracing.tracing(server_id="s1", ratio=0.0, **limits) as traces:
+        assert traces is not None
 
 anyio.run(main)
 """
@@ -147,17 +146,17 @@ async def test_no_request_is_slower_than_infinity(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
     monkeypatch.setenv("REBASER_TRACE_SLOWER_THAN", "inf")
     slower_than = Settings().trace_slower_than
-    async with tracing(**NEVER | {"slower_than": slower_than}) as spans_of:
-        assert spans_of is not None
-        maker = spans_of(Subjects(), ChangeSetKey.of("ws", "cs")).maker
+    async with tracing(**NEVER | {"slower_than": slower_than}) as traces:
+        assert traces is not None
+        maker = traces.maker
         assert maker.slower_than > 2**63
         assert not maker.request_was_slow(0, 2**63)
 
 
 @pytest.mark.anyio
 async def test_without_an_endpoint_there_are_none(events: Events) -> None:
-    async with tracing(**NEVER) as spans_of:
-        assert spans_of is None
+    async with tracing(**NEVER) as traces:
+        assert traces is None
     assert not events.entries
 
 

@@ -45,7 +45,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("topology")]
 def fleet(js: JetStream, subjects: Subjects, recorder: Recorder) -> Fleet:
     fleet = Fleet(js, subjects)
     settings = fleet.context.settings.model_copy(update={"batch_max_requests": 32})
-    fleet.context = replace(fleet.context, settings=settings, spans_of=recorder.server())
+    fleet.context = replace(fleet.context, settings=settings, traces=recorder.server())
     return fleet
 
 
@@ -54,7 +54,7 @@ async def test_a_server_answers_into_the_trace_of_a_request(
 ) -> None:
     headers, payload = encode(EnqueueUpdatesRequest(RequestId("r"), "ws", "cs", (Set("a", 1),)))
     inbox, reply = js.connection.open_reply(timeout=60)
-    async with serving(js, subjects, Idle(), spans_of=recorder.server()):
+    async with serving(js, subjects, Idle(), traces=recorder.server()):
         given = headers | {REPLY_INBOX: inbox} | headers_of(1) | {"tracestate": "vendor=1"}
         await js.publish(subjects.requests(KEY), payload, given)
         await js.publish(subjects.task(KEY), b"")
@@ -151,7 +151,7 @@ async def test_requests_in_one_call_are_traces_of_their_own_unless_the_caller_ha
     js: JetStream, subjects: Subjects, nats_url: str, recorder: Recorder
 ) -> None:
     async with (
-        serving(js, subjects, Idle(), spans_of=recorder.server()),
+        serving(js, subjects, Idle(), traces=recorder.server()),
         RebaserClient.connect(nats_url, prefix=subjects.prefix) as client,
     ):
         requests = [Request("ws", "cs", [Set("a", number)]) for number in range(5)]
@@ -171,7 +171,7 @@ async def test_what_the_caller_gets_is_on_its_span(
     js: JetStream, subjects: Subjects, nats_url: str, recorder: Recorder
 ) -> None:
     async with (
-        serving(js, subjects, Idle(), spans_of=recorder.server()),
+        serving(js, subjects, Idle(), traces=recorder.server()),
         RebaserClient.connect(nats_url, prefix=subjects.prefix) as client,
     ):
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
@@ -228,7 +228,7 @@ async def test_a_request_of_no_trace_begins_one_by_chance_or_because_it_was_slow
     js: JetStream, subjects: Subjects, fleet: Fleet, recorder: Recorder
 ) -> None:
     async def decide(id_: str, headers: dict[str, str], **given: float) -> list[Any]:
-        fleet.context = replace(fleet.context, spans_of=recorder.server(**given))
+        fleet.context = replace(fleet.context, traces=recorder.server(**given))
         before = len(recorder.spans())
         await fleet.send(id_, **headers)
         async with fleet.owner(redelivered=False) as owner:
@@ -255,7 +255,7 @@ async def test_slow_requests_get_few_traces_if_all_are_slow(
 ) -> None:
     now = time.time_ns()
     monkeypatch.setattr(NATS_CLOCK, "now_ns", lambda: now)
-    fleet.context = replace(fleet.context, spans_of=recorder.server(slower_than=-1e6))
+    fleet.context = replace(fleet.context, traces=recorder.server(slower_than=-1e6))
     await fleet.send(*(f"r{number}" for number in range(3 * MAX_LATE)))
     async with fleet.owner(redelivered=False) as owner:
         assert await owner.decide_all() == []
@@ -268,7 +268,7 @@ async def test_only_so_many_requests_are_recorded_in_a_second_whoever_chose_them
 ) -> None:
     now = time.time_ns()
     monkeypatch.setattr(NATS_CLOCK, "now_ns", lambda: now)
-    fleet.context = replace(fleet.context, spans_of=recorder.server(ratio=1.0, per_second=3))
+    fleet.context = replace(fleet.context, traces=recorder.server(ratio=1.0, per_second=3))
     before = TRACES_LIMITED.count("chosen").value
     for second in (1, 2):
         await fleet.send(*(f"r{second}-{number}" for number in range(5)), **(headers_of(1) if sampled else {}))
@@ -280,7 +280,7 @@ async def test_only_so_many_requests_are_recorded_in_a_second_whoever_chose_them
 
 
 async def test_the_spans_of_requests_and_commits_have_the_clock_of_nats(fleet: Fleet, recorder: Recorder) -> None:
-    fleet.context = replace(fleet.context, spans_of=recorder.server(ratio=1.0))
+    fleet.context = replace(fleet.context, traces=recorder.server(ratio=1.0))
     await fleet.send("r")
     NATS_CLOCK.compare(-600.0)  # that clock is 10 minutes ahead
     try:
@@ -297,11 +297,11 @@ async def test_slow_loads_and_checkpoints_get_traces(
     js: JetStream, subjects: Subjects, client: RebaserClient, recorder: Recorder
 ) -> None:
     large: list[Update] = [Set(f"v/{number}", "x" * 1000) for number in range(1500)]  # more than a message holds
-    async with serving(js, subjects, Idle(), spans_of=recorder.server(), checkpoint_bytes=1024):
+    async with serving(js, subjects, Idle(), traces=recorder.server(), checkpoint_bytes=1024):
         await client.enqueue_updates_with_reply("ws", "fast", large)
     assert recorder.spans() == []
     slow = recorder.server(slower_than=-1e6)
-    async with serving(js, subjects, Idle(), spans_of=slow, checkpoint_bytes=1024):
+    async with serving(js, subjects, Idle(), traces=slow, checkpoint_bytes=1024):
         await client.enqueue_updates_with_reply("ws", "slow", large)
         await until(recorder, "checkpoint")
     for name in ("load", "checkpoint"):
@@ -315,7 +315,7 @@ async def test_the_headers_of_what_belongs_to_no_trace_are_those_without_traces(
     js: JetStream, subjects: Subjects, client: RebaserClient, recorder: Recorder
 ) -> None:
     found: list[list[str]] = []
-    for name, spans_of in (("off", None), ("on", recorder.server())):
+    for name, traces in (("off", None), ("on", recorder.server())):
         key = ChangeSetKey.of("ws", name)
         await client.enqueue_updates("ws", name, [Set("a", 1)], request_id="r")
         request = await js.last(subjects.requests_stream, subjects.requests(key))
@@ -323,7 +323,7 @@ async def test_the_headers_of_what_belongs_to_no_trace_are_those_without_traces(
         headers, _ = encode(EnqueueUpdatesRequest(RequestId("r"), "ws", name, (Set("a", 1),)))
         assert headers.items() <= request.headers.items()
         assert list(request.headers) == [*headers, MESSAGE_ID]
-        async with serving(js, subjects, Idle(), spans_of=spans_of):
+        async with serving(js, subjects, Idle(), traces=traces):
             await client.enqueue_updates_with_reply("ws", name, [Set("a", 2)])
             found.append(list(await newest_commit(js, subjects, key)))
     assert found[0] == found[1]
@@ -363,7 +363,7 @@ async def test_log_events_of_a_request_name_its_trace(
 async def test_the_request_that_an_apply_sends_to_its_branch_continues_the_trace_of_the_apply(
     js: JetStream, subjects: Subjects, client: RebaserClient, recorder: Recorder
 ) -> None:
-    async with serving(js, subjects, Idle(), spans_of=recorder.server()):
+    async with serving(js, subjects, Idle(), traces=recorder.server()):
         await client.enqueue_updates_with_reply("ws", "main", [Set("a", 1)])
         await client.create_branch("ws", "fix", follow="manual")
         edited = await client.enqueue_updates_with_reply("ws", "fix", [Set("a", 2)])

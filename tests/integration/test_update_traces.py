@@ -91,7 +91,7 @@ async def test_a_request_is_one_trace_from_its_caller_to_the_spark_job(
 ) -> None:
     engine.sessions.go.set()
     async with (
-        serving(js, subjects, engine, spans_of=recorder.server()),
+        serving(js, subjects, engine, traces=recorder.server()),
         RebaserClient.connect(nats_url, prefix=subjects.prefix) as client,
     ):
         with recorder.tracer.start_as_current_span("caller"):
@@ -130,7 +130,7 @@ async def test_updates_that_share_a_job_are_linked_with_it(
     js: JetStream, subjects: Subjects, recorder: Recorder, engine: Computing
 ) -> None:
     keys = [ChangeSetKey.of("ws", f"cs{number}") for number in range(3)]
-    async with serving(js, subjects, engine, spans_of=recorder.server()):
+    async with serving(js, subjects, engine, traces=recorder.server()):
         for number, key in enumerate(keys):
             updates = (Set("a", 1), DOUBLE)
             headers, payload = encode(EnqueueUpdatesRequest(RequestId("r"), "ws", key.change_set, updates))
@@ -154,7 +154,7 @@ async def test_an_update_is_linked_to_all_commits_that_it_covers(
     js: JetStream, subjects: Subjects, recorder: Recorder, engine: Computing
 ) -> None:
     """The newest commit is the parent of the update. If an update fails, the next one is linked to its commits."""
-    async with serving(js, subjects, engine, spans_of=recorder.server()):
+    async with serving(js, subjects, engine, traces=recorder.server()):
         for number in range(4):
             updates = (Set("a", number), DOUBLE)
             headers, payload = encode(EnqueueUpdatesRequest(RequestId(f"r{number}"), "ws", "cs", updates))
@@ -180,7 +180,7 @@ async def test_an_update_has_no_part_in_commits_that_owe_none(
     js: JetStream, subjects: Subjects, recorder: Recorder, engine: Computing
 ) -> None:
     engine.sessions.go.set()
-    async with serving(js, subjects, engine, spans_of=recorder.server()):
+    async with serving(js, subjects, engine, traces=recorder.server()):
         for number, updates in enumerate([(Set("b", 1),), (Set("a", 1), DOUBLE), (Set("b", 2),), (Set("a", 2),)]):
             headers, payload = encode(EnqueueUpdatesRequest(RequestId(f"r{number}"), "ws", "cs", updates))
             await js.publish(subjects.requests(KEY), payload, headers | headers_of(number))
@@ -206,7 +206,7 @@ async def test_an_append_that_fails_leaves_no_span(
     monkeypatch.setattr(CommitLog, "_publish", publish)
     engine.sessions.go.set()
     headers, payload = encode(EnqueueUpdatesRequest(RequestId("r"), "ws", "cs", (Set("a", 1), DOUBLE)))
-    async with serving(js, subjects, engine, spans_of=recorder.server()):
+    async with serving(js, subjects, engine, traces=recorder.server()):
         await js.publish(subjects.requests(KEY), payload, headers | headers_of(1))
         await js.publish(subjects.task(KEY), b"")
         await until(recorder, "dvu")
@@ -219,7 +219,7 @@ async def test_a_slow_update_gets_a_trace_afterwards(
     js: JetStream, subjects: Subjects, client: RebaserClient, recorder: Recorder, engine: Computing
 ) -> None:
     engine.sessions.go.set()
-    async with serving(js, subjects, engine, spans_of=recorder.server(updates_slower_than=0.0)):
+    async with serving(js, subjects, engine, traces=recorder.server(updates_slower_than=0.0)):
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1), DOUBLE], wait="derived")
         await until(recorder, "dvu")
     assert recorder.parents() == {
@@ -241,7 +241,7 @@ async def test_log_events_of_an_update_name_its_trace(
     monkeypatch.setattr(engine, "evaluate", looks)
     engine.sessions.go.set()
     headers, payload = encode(EnqueueUpdatesRequest(RequestId("r"), "ws", "cs", (Set("a", 1), DOUBLE)))
-    async with serving(js, subjects, engine, spans_of=recorder.server()):
+    async with serving(js, subjects, engine, traces=recorder.server()):
         await js.publish(subjects.requests(KEY), payload, headers | headers_of(1))
         await js.publish(subjects.task(KEY), b"")
         await until(recorder, "dvu")

@@ -53,10 +53,10 @@ class Engine:
 
 @asynccontextmanager
 async def serving(
-    js: JetStream, subjects: Subjects, engine: object, *, spans_of: Any = None, **settings: Any
+    js: JetStream, subjects: Subjects, engine: object, *, traces: Any = None, **settings: Any
 ) -> AsyncIterator[Server]:
     given = Settings(server_id="test", **{"quiescent_period": 600} | settings)
-    server = Server(replace(context_of(js, subjects, given, engine), spans_of=spans_of))
+    server = Server(replace(context_of(js, subjects, given, engine), traces=traces))
     ready = anyio.Event()
     async with anyio.create_task_group() as group:
         group.start_soon(partial(server.run, ready.set))

@@ -1,6 +1,5 @@
 """Keeps the spans of clients and servers in this process in memory."""
 
-from functools import partial
 from typing import Any
 
 import anyio
@@ -10,8 +9,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from rebaser.telemetry.catalogue import REQUEST_SECONDS
 from rebaser.telemetry.span_maker import SpanMaker
-from rebaser.telemetry.spans import ChangeSetSpans
-from rebaser.telemetry.tracing import SpansOf
+from rebaser.telemetry.spans import ChangeSetSpans, ServerSpans
 from rebaser_client.jetstream import JetStream
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages.headers.traces import TraceContext, trace_headers
@@ -33,11 +31,15 @@ class Recorder:
         self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
         self.tracer = self.provider.get_tracer("tests")
 
-    def server(self, **limits: float) -> SpansOf:
+    def server(self, **limits: float) -> ServerSpans:
         """Return the tracing of a server whose spans are kept here. `limits` are arguments of `SpanMaker`."""
         given = {"ratio": 0.0, "per_second": NEVER, "slower_than": NEVER, "updates_slower_than": NEVER} | limits
         maker = SpanMaker(self.provider.get_tracer("rebaser"), **given)
-        return partial(ChangeSetSpans, maker)
+        return ServerSpans(maker)
+
+    def change_set(self, **limits: float) -> ChangeSetSpans:
+        """Return the spans of a change set of such a server."""
+        return ChangeSetSpans(self.server(**limits).maker, Subjects(), KEY)
 
     def spans(self, name: str | None = None) -> list[Any]:
         """Return the ended spans, all or those with one name, in the order in which they ended."""

@@ -11,8 +11,7 @@ import pytest
 from rebaser.telemetry import feeds
 from rebaser.telemetry.clocks import NATS_CLOCK
 from rebaser_core.commit import Commit, Decision, Kind, Outcome
-from rebaser_core.ids import ChangeSetKey, RequestId
-from rebaser_core.streams.subjects import Subjects
+from rebaser_core.ids import RequestId
 from tests.support.traces import Recorder
 
 
@@ -25,11 +24,11 @@ class Watched(Commit):
 @pytest.mark.parametrize("ratio", [0.0, 1.0])
 def test_a_commit_is_not_kept_once_its_requests_are_answered(ratio: float) -> None:
     """It may refer to large definitions, and its owner may be idle for long."""
-    spans = Recorder().server(ratio=ratio, slower_than=-1e6)(Subjects(), ChangeSetKey("ws", "cs"))
+    spans = Recorder().change_set(ratio=ratio, slower_than=-1e6)
     decision = Decision(1, RequestId("r"), Outcome.SUCCESS)
     message: Any = SimpleNamespace(headers={}, timestamp_ns=time.time_ns(), stream_sequence=1, data=b"")
     batch: Any = SimpleNamespace(answers=[(decision, None)], decisions=[decision])
-    spans.decided([message], batch, time.monotonic_ns())
+    spans.decided([message], batch, time.monotonic_ns(), spans.maker.chosen([message], 1))
     commit = Watched("c", 0, Kind.REBASE, 0, "o", None, None, (decision,))
     kept = weakref.ref(commit)
     spans.append_begins(commit, 10)
@@ -44,18 +43,18 @@ def test_a_commit_is_not_kept_once_its_requests_are_answered(ratio: float) -> No
 def test_a_commit_without_recorded_requests_after_which_no_update_is_due_covers_the_recorded_ones() -> None:
     """An update that begins later is not caused by them."""
     recorder = Recorder()
-    spans = recorder.server(ratio=1.0)(Subjects(), ChangeSetKey("ws", "cs"))
+    spans = recorder.change_set(ratio=1.0)
     decision = Decision(1, RequestId("r"), Outcome.SUCCESS)
     message: Any = SimpleNamespace(headers={}, timestamp_ns=time.time_ns(), stream_sequence=1, data=b"")
     batch: Any = SimpleNamespace(answers=[(decision, None)], decisions=[decision])
-    spans.decided([message], batch, time.monotonic_ns())
+    spans.decided([message], batch, time.monotonic_ns(), spans.maker.chosen([message], 1))
     assert spans.append_begins(Commit("c", 0, Kind.REBASE, 0, "o", None, 0, (decision,)), 10)
     spans.append_ended(1)
     assert spans.answered(1, [message], batch, time.monotonic_ns(), None)
     spans.update_begins()
     assert spans.update_planned(1)
-    spans.maker = recorder.server()(Subjects(), ChangeSetKey("ws", "cs")).maker
-    spans.decided([message], batch, time.monotonic_ns())
+    spans.maker = recorder.change_set().maker
+    spans.decided([message], batch, time.monotonic_ns(), spans.maker.chosen([message], 1))
     assert spans.append_begins(Commit("c", 1, Kind.REBASE, 0, "o", None, None, (decision,)), 10) == {}
     spans.append_ended(2)
     spans.update_begins()
@@ -76,16 +75,16 @@ def test_the_spans_of_a_batch_have_one_clock_and_no_request_is_slow_because_the_
     NATS_CLOCK.compare(wrong)
     try:
         for slower_than in (300.0, -1e6):
-            spans = recorder.server(slower_than=slower_than)(Subjects(), ChangeSetKey("ws", "cs"))
+            spans = recorder.change_set(slower_than=slower_than)
             taken, began = time.monotonic_ns(), feeds.clock()
-            spans.decided([message], batch, taken)
+            spans.decided([message], batch, taken, spans.maker.chosen([message], 1))
             now = feeds.requests_answered([message], taken)
-            if now - message.timestamp_ns > spans.slower_than:
+            if now - message.timestamp_ns > spans.maker.slower_than:
                 assert spans.answered(1, [message], batch, taken, (1, began, feeds.clock(), commit.id, 10))
             else:
                 assert slower_than > 0
-        spans = recorder.server(ratio=1.0)(Subjects(), ChangeSetKey("ws", "cs"))
-        spans.decided([message], batch, time.monotonic_ns())
+        spans = recorder.change_set(ratio=1.0)
+        spans.decided([message], batch, time.monotonic_ns(), spans.maker.chosen([message], 1))
         spans.append_begins(commit, 10)
         spans.append_ended(1)
         assert spans.answered(1, [message], batch, time.monotonic_ns(), None)

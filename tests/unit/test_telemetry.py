@@ -196,7 +196,7 @@ def test_a_histogram_counts_cumulatively_with_inclusive_bounds() -> None:
 
 def test_ages_are_observed_as_seconds_and_never_negative() -> None:
     histogram = Histogram("h", "H.", (1.0, 2.0))
-    histogram.series().ages += [2_000_000_000, 2_000_000_001, 500_000_000, 0, -(10**12)]
+    histogram.series().ages.extend([2_000_000_000, 2_000_000_001, 500_000_000, 0, -(10**12)])
     [sample] = histogram.samples()
     assert sample.buckets == (3, 4, 5)
     assert sample.value == pytest.approx(4.500000001)

@@ -119,7 +119,7 @@ async def store(blobs: BlobStore, commits: CommitLog, *, full: bool = False) -> 
         draft.discard()
         raise
     size = sum(map(len, written.parts))
-    checkpoint_written(began, size, commits.spans)
+    checkpoint_written(began, commits.key, size, commits.traces)
     commits.logger.info(
         "checkpoint_written",
         seq=chain.last,

@@ -39,7 +39,7 @@ from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Update
 
 if TYPE_CHECKING:
-    from rebaser.telemetry.spans import ChangeSetSpans
+    from rebaser.telemetry.spans import ChangeSetSpans, ServerSpans
 
 log = structlog.get_logger(__name__)
 
@@ -84,6 +84,7 @@ class CommitLog:
         self.logger = log.bind(workspace=key.workspace, change_set=key.change_set)
         self._js = js
         self._stream = subjects.commits_stream
+        self.subjects = subjects
         self._subject = subjects.commits(key)
         self._blobs = blobs
         self._owner = owner
@@ -101,7 +102,8 @@ class CommitLog:
         self.handed_over = False  # whether this owner's last commit replaced the state
         self.debt = feeds.DebtClock(owes=loaded.state.owes)
         self.left_debt = False  # whether a DVU is due after the commit that replaced the state
-        self.spans: ChangeSetSpans | None = None  # exists if traces are on
+        self.traces: ServerSpans | None = None  # exists if traces are on
+        self.spans: ChangeSetSpans | None = None  # exists while something is being recorded
         self.newest_append: Append | None = None
         self._append_began = 0.0  # when the append in progress began (`feeds.clock`); 0 if there is none
 
