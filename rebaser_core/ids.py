@@ -26,6 +26,9 @@ RequestId = NewType("RequestId", str)
 """The id of a request: a subject token (a ULID if Rebaser made it), or `@<sequence>` if the request contained no id."""
 
 
+match_token = _TOKEN.fullmatch  # returns None for a text that `check_token` refuses
+
+
 def check_token(token: object, what: str) -> str:
     """Return `token` unchanged. Raise `UnprocessableError` if it is not a subject token (`[A-Za-z0-9_-]{1,64}`).
 

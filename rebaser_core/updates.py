@@ -11,7 +11,7 @@ from rebaser_core.errors import UnprocessableError
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.record import record
 from rebaser_core.typed_ids import TypedId, input_ids
-from rebaser_core.values import Json, JsonInput, check_json
+from rebaser_core.values import INT64_MAX, INT64_MIN, Json, JsonInput, check_json
 
 # The first character of a pattern in a list of ids and patterns. No id begins with this character, because ids contain
 # only printable characters.
@@ -234,10 +234,8 @@ def parse_update(raw: object, limits: Limits = DEFAULT_LIMITS) -> Update:
 
 
 def parse_updates(raw: object, limits: Limits = DEFAULT_LIMITS) -> tuple[Update, ...]:
-    """Return the updates with the wire forms in the list `raw`.
-
-    If an update is invalid, raise `UnprocessableError` with its position, counted from 0, in the message.
-    """
+    """Return the updates with the wire forms in the list `raw`. If one is invalid, raise `UnprocessableError` with its
+    position, counted from 0, in the message."""
     if not isinstance(raw, (list, tuple)):
         raise _invalid(f"updates must be a list, not {type(raw).__name__}")
     if len(raw) > limits.max_updates:
@@ -246,6 +244,13 @@ def parse_updates(raw: object, limits: Limits = DEFAULT_LIMITS) -> tuple[Update,
         )
     out: list[Update] = []
     for position, item in enumerate(raw):
+        # Most updates set a number. The other conditions are those of `parse_update`.
+        if type(item) is dict and len(item) == 3 and item.get("op") == "set" and type(item.get("value")) is int:
+            id_, value = item.get("id", ""), item["value"]
+            known = type(id_) is str and 0 < len(id_) <= limits.max_id_length and id_.isprintable()
+            if known and INT64_MIN <= value <= INT64_MAX:
+                out.append(Set(id_, value))
+                continue
         try:
             out.append(parse_update(item, limits))
         except UnprocessableError as error:
@@ -254,10 +259,7 @@ def parse_updates(raw: object, limits: Limits = DEFAULT_LIMITS) -> tuple[Update,
 
 
 def of_id(raw: object, message: str) -> str:
-    """Return the end of an error message about the wire form `raw`: the id in `raw`, and then `message`.
-
-    The id is omitted if `message` already contains it.
-    """
+    """Return the end of an error message about the wire form `raw`: its id, if `message` lacks it, and `message`."""
     id_ = raw.get("id") if type(raw) is dict else None
     name = repr(id_[:40]) if type(id_) is str and id_ else ""
     return f" of {name}: {message}" if name and name not in message else f": {message}"

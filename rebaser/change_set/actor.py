@@ -15,6 +15,8 @@ from anyio.abc import TaskGroup
 from rebaser.change_set.lifecycle import INITIAL_EFFECTS, Dvu, Effect, Event, OwnerState, Phase, Tick, Timing, step
 from rebaser_client.signal import Signal
 
+_ACTIVE, _DONE, _IDLE = Phase.ACTIVE, Phase.DONE, Dvu.IDLE  # a lookup of an enum member takes 0.1 µs in Python 3.11
+
 
 class Actor:
     """A base class that holds the `lifecycle` and the timer of one owner. The subclass performs the effects.
@@ -82,11 +84,11 @@ class Actor:
         those effects."""
         self._stepping = True
         try:
-            while self._events and self.lifecycle.phase is not Phase.DONE:
+            while self._events and self.lifecycle.phase is not _DONE:
                 self.lifecycle, effects = step(self.lifecycle, self._events.pop(0), self._now(), self._timing)
                 self.perform(effects)
                 state = self.lifecycle
-                usual = state.phase is Phase.ACTIVE and state.dvu is Dvu.IDLE and self._holds_slot  # the slot is kept
+                usual = state.phase is _ACTIVE and state.dvu is _IDLE and self._holds_slot  # the slot is kept
                 if not usual and state.holds_slot is not self._holds_slot:
                     self._holds_slot = not self._holds_slot
                     self._changed(self._holds_slot)
@@ -94,20 +96,17 @@ class Actor:
             self._failure = error
         finally:
             self._stepping = False
-        if self._failure is not None or self.lifecycle.phase is Phase.DONE:
+        if self._failure is not None or self.lifecycle.phase is _DONE:
             self._done = True
             self._wake.set()
         if not self.lifecycle.busy or self.lifecycle.cancel_at is not None:
-            self._set_timer(self.lifecycle.next_tick(self._timing))
+            deadline = self.lifecycle.next_tick(self._timing)
+            # Every commit postpones the deadline. To avoid setting the timer for every commit, a timer that is set for
+            # an earlier time is kept. When that timer fires, its tick changes nothing, and the timer is set again.
+            if deadline is not None and not self._done and (self._timer is None or self._timer[0] > deadline):
+                self._set_timer(deadline)
 
-    def _set_timer(self, deadline: float | None) -> None:
-        """Make the timer fire no later than `deadline`.
-
-        Every commit postpones the deadline. To avoid setting the timer for every commit, a timer that is set for an
-        earlier time is kept. When that timer fires, its tick changes nothing, and the timer is set again.
-        """
-        if deadline is None or self._done or (self._timer is not None and self._timer[0] <= deadline):
-            return
+    def _set_timer(self, deadline: float) -> None:
         self._cancel_timer()
         delay = max(deadline - self._now(), 0)
         self._timer = deadline, asyncio.get_running_loop().call_later(delay, self._fire_timer)

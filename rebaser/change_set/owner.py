@@ -61,7 +61,8 @@ DEAD_LETTER_RETRY_MAX = 5.0  # maximum seconds until such a dead letter is sent 
 LARGE = 100_000  # number of values above which Python's garbage collector skips a change set
 
 T = TypeVar("T")
-_ARRIVED = Arrived()
+_ARRIVED, _CANCELLED = Arrived(), Cancelled()
+_AWAIT, _DECIDE = Command.AWAIT, Command.DECIDE  # a lookup of an enum member takes 0.1 µs in Python 3.11
 
 
 class Owner(Actor):
@@ -160,28 +161,27 @@ class Owner(Actor):
         group = self.group
         assert group is not None  # noqa: S101 - set by `run`, which is the only caller
         for effect in effects:
-            match effect:
-                case Command.AWAIT:  # this one and the next come first, because each commit causes them
-                    self._awaiting = True
-                    self._check_queue()
-                case Command.DECIDE:
-                    self._decide_now.set()
-                case Command.LOAD:
-                    group.start_soon(self._load_and_decide)
-                case Command.RUN_DVU:
-                    group.start_soon(self._run_dvu)
-                case Command.CANCEL_WORK:
-                    self.cancel_work()
-                case Command.STOP_CONSUMING:
-                    self._stop_consuming(group)
-                case Command.ACK:
-                    group.start_soon(self._ack)
-                case Command.RECHECK:
-                    group.start_soon(self._recheck)
-                case Command.PUBLISH_TASK:
-                    group.start_soon(self.lease.publish_again)
-                case Nak(delay=delay):
-                    group.start_soon(self.lease.give_back, delay)
+            if effect is _AWAIT:  # this one and the next come first, because each commit causes them
+                self._awaiting = True
+                self._check_queue()
+            elif effect is _DECIDE:
+                self._decide_now.set()
+            elif effect is Command.LOAD:
+                group.start_soon(self._load_and_decide)
+            elif effect is Command.RUN_DVU:
+                group.start_soon(self._run_dvu)
+            elif effect is Command.CANCEL_WORK:
+                self.cancel_work()
+            elif effect is Command.STOP_CONSUMING:
+                self._stop_consuming(group)
+            elif effect is Command.ACK:
+                group.start_soon(self._ack)
+            elif effect is Command.RECHECK:
+                group.start_soon(self._recheck)
+            elif effect is Command.PUBLISH_TASK:
+                group.start_soon(self.lease.publish_again)
+            elif isinstance(effect, Nak):
+                group.start_soon(self.lease.give_back, effect.delay)
 
     def _stop_consuming(self, group: TaskGroup) -> None:
         self._awaiting = False
@@ -227,10 +227,9 @@ class Owner(Actor):
                     self._puller = BranchPuller(context, commits, self._processor, redelivered=redelivered, hung=hung)
                 if len(state.cells) > LARGE:
                     gc.freeze()  # otherwise, each full garbage collection would visit all values
-                event = Loaded(state.owes, self._dvu.deferral())
-                self.since = context.now()
-                seconds = context.now() - self.lifecycle.active_at
-                log_loaded(seconds, self.key, redelivered=redelivered, traces=context.traces)
+                event, self.since = Loaded(state.owes, self._dvu.deferral()), context.now()
+                took = self.since - self.lifecycle.active_at
+                log_loaded(took, self.key, redelivered=redelivered, traces=context.traces)
                 self.log.info("change_set_owned", seq=state.last, values=len(state.cells), owes=state.owes)
         except RebaserError as error:
             event = self._failure_of("load_failed", error)
@@ -254,7 +253,7 @@ class Owner(Actor):
     async def _decide_requests(self) -> None:
         """Decide queued requests each time the lifecycle commands `DECIDE`. Stop when the lifecycle cancels work, when
         a request has to wait, or after another error."""
-        event: Event = Cancelled()
+        event: Event = _CANCELLED
         try:
             with self.cancelled_with_work():
                 while True:
@@ -264,7 +263,7 @@ class Owner(Actor):
                     if isinstance(event, Failed):
                         return
                     self.post(event)
-                    event = Cancelled()
+                    event = _CANCELLED
         finally:
             self.post(event)
 

@@ -15,9 +15,9 @@ import structlog
 
 from rebaser_client.blobs import BlobStore
 from rebaser_core.commit import BlobRef, Decision, Outcome
-from rebaser_core.encoding.envelope import MESSAGE_ID, content_type_of
+from rebaser_core.encoding.envelope import CBOR, CONTENT_TYPE, MESSAGE_ID, content_type_of
 from rebaser_core.errors import RebaserError
-from rebaser_core.ids import ChangeSetKey, RequestId
+from rebaser_core.ids import ChangeSetKey, RequestId, is_sequence_id
 from rebaser_core.messages import (
     Conflicts,
     EnqueueUpdatesResponse,
@@ -26,6 +26,7 @@ from rebaser_core.messages import (
     decode_result,
     encode,
     encode_result,
+    encode_success,
 )
 from rebaser_core.messages.dead_letter import reported_id
 
@@ -37,6 +38,7 @@ RESULT_TIMEOUT = 2.0  # maximum seconds for reading a conflicts blob
 _PART = r"(?![*>](?:\.|\Z))[!-\-/-~]+"
 _LITERAL = re.compile(rf"{_PART}(?:\.{_PART})*")
 
+_SUCCESS = Outcome.SUCCESS  # a lookup of an enum member takes 0.1 µs in Python 3.11
 log = structlog.get_logger(__name__)
 
 
@@ -50,6 +52,16 @@ def reply(
 ) -> tuple[dict[str, str], bytes]:
     """Return the headers and the payload of the reply to a request, in the content type of the request and with its
     id."""
+    plain = decision.outcome is _SUCCESS and not (decision.position or decision.unresolved)
+    if (
+        plain
+        and request_headers
+        and request_headers.get(CONTENT_TYPE) == CBOR
+        and not is_sequence_id(decision.request_id)
+    ):
+        headers, payload = encode_success(decision.request_id, key, decision.performed, commit)
+        headers[MESSAGE_ID] = decision.request_id
+        return headers, payload
     content = response(request_headers, key, decision, commit)
     headers, payload = encode(content, content_type_of(request_headers))
     if content.id:
@@ -62,7 +74,7 @@ def response(
 ) -> EnqueueUpdatesResponse:
     """Return the content of the reply to a request that was decided by the commit at log sequence `commit`."""
     status: Success | Conflicts | Failure
-    if decision.outcome is Outcome.SUCCESS:
+    if decision.outcome is _SUCCESS:
         status = Success(decision.performed, commit, decision.position, decision.unresolved)
     elif decision.outcome is Outcome.CONFLICTS:
         status = Conflicts(decision.message, commit, decision.conflicts)

@@ -61,7 +61,7 @@ class SerialDvu:
                 await self._await_spark()  # an outage of Spark does not count as an attempt
                 await stack.enter_async_context(self._attempts.recorded())
             try:
-                with update_runs(self._log, self._commits) as fields:
+                with update_runs(self._commits) as fields:
                     await self._run(fields)
             except RebaserError:
                 raise

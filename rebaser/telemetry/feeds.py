@@ -5,7 +5,7 @@ import time
 from collections.abc import Collection, Iterator, MutableMapping, Sequence, Sized
 from contextlib import contextmanager
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from rebaser.telemetry import clocks
 from rebaser.telemetry.catalogue import (
@@ -243,9 +243,9 @@ def blob_operation(op: Literal["put", "get", "has"]) -> Iterator[list[int]]:
 
 
 @contextmanager
-def update_runs(log: Any, commits: "Traced") -> Iterator[MutableMapping[str, object]]:
+def update_runs(commits: "Traced") -> Iterator[MutableMapping[str, object]]:
     """Record an update of the change set of `commits`. Keep this context open for the duration of the update. Yield the
-    fields of its log event, which goes to `log`, as an empty dict, which the update fills."""
+    fields of its log event as an empty dict, which the update fills."""
     began, result, fields = clock(), "done", dict[str, object]()
     traced = None if commits.traces is None else commits.traces.of(commits)
     spans = None if traced is None else traced.update_begins()
@@ -272,7 +272,7 @@ def update_runs(log: Any, commits: "Traced") -> Iterator[MutableMapping[str, obj
             spans.ended(result, fields)
         if traced is not None:
             traced.drop_if_idle(commits)
-        log.debug("dvu_ended", result=result, **fields, ms=round(seconds * 1000, 1))
+        commits.logger.debug("dvu_ended", result=result, **fields, ms=round(seconds * 1000, 1))
 
 
 def loop_was_late(seconds: float) -> None:

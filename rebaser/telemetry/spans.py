@@ -7,7 +7,7 @@ of NATS (`clocks`), because NATS stamps the requests.
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 
@@ -28,6 +28,7 @@ class Traced(Protocol):
     """The log of a change set. `traces` exists if traces are on, and `spans` while something is being recorded."""
 
     key: ChangeSetKey
+    logger: Any
     subjects: Subjects
     traces: "ServerSpans | None"
     spans: "ChangeSetSpans | None"

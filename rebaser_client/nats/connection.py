@@ -176,8 +176,10 @@ class Connection(ConnectionHooks):
                 await self.wait_connected()
             timeout = max(timeout - (self._loop.time() - began), 0.0)
         link = self._link
-        pending = await self.start_request(subject, payload, headers, timeout)
+        pending = self._replies.open_request(subject, timeout)
         try:
+            if not self.publish_soon(subject, payload, headers, reply=pending.inbox):
+                await self.flush()
             message = await pending.future
         except NoAnswerError:
             if link is not None and link is self._link and subject.startswith(JETSTREAM):

@@ -321,7 +321,7 @@ _MAX_LINES = 256  # maximum number of cached lines; never replaced, because the 
 def _header_line(pair: tuple[str, str]) -> bytes:
     """Encode a header line. Raise `BadHeaderError` for an invalid name. Line breaks in the value become spaces."""
     name, value = _checked_name(pair[0]), pair[1].strip()
-    if "\r" in value or "\n" in value:
+    if not value.isprintable():
         value = value.replace("\r", " ").replace("\n", " ")
     line = f"{name}: {value}\r\n".encode()
     if len(_LINES) < _MAX_LINES and len(line) <= MAX_CACHED_LINE:

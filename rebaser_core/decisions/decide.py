@@ -75,6 +75,8 @@ class DecidedBatch:
 
 
 _NONE = QueuedRequest(0, RequestId(""))
+# A lookup of an enum member takes 0.1 µs in Python 3.11.
+_SUCCESS, _DEAD, _OPEN = Outcome.SUCCESS, Outcome.DEAD, BranchStatus.OPEN
 
 
 def decided_through(state: ChangeSetState, stream: str, last_sequence: int) -> int:
@@ -116,7 +118,7 @@ def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedReq
             decision = Decision(
                 request.sequence,
                 request.request_id,
-                Outcome.DEAD,
+                _DEAD,
                 0,
                 "skipped",
                 "an earlier server skipped this request, so it was not applied: send it again",
@@ -125,7 +127,7 @@ def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedReq
             )
         else:
             decision = _decide_one(pending, request, delta)
-            if decision.outcome is Outcome.SUCCESS:
+            if decision.outcome is _SUCCESS:
                 if request.recompute is not None:
                     recompute[request.recompute] = None
                 if request.expect_at is not None and request.action is None:
@@ -140,7 +142,7 @@ def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedReq
     blob = requests[0].blob if len(requests) == 1 and delta else None
     if authors:
         authors += [Authorship()] * (len(decisions) - len(authors))
-    only = requests[0] if len(decisions) == 1 and decisions[0].outcome is Outcome.SUCCESS else _NONE
+    only = requests[0] if len(decisions) == 1 and decisions[0].outcome is _SUCCESS else _NONE
     return DecidedBatch(
         tuple(decisions),
         tuple(delta),
@@ -190,23 +192,21 @@ def _repeated(decision: Decision, request: QueuedRequest) -> Decision:
     if not (decision.digest and request.digest) or decision.digest == request.digest:
         return decision
     message = "a different request with this id was decided before, so this request was not applied: use a new id"
-    return Decision(
-        request.sequence, request.request_id, Outcome.DEAD, 0, REQUEST_ID_REUSED, message, redrive=request.redrive
-    )
+    return Decision(request.sequence, request.request_id, _DEAD, 0, REQUEST_ID_REUSED, message, redrive=request.redrive)
 
 
 def _decided_anew(decision: Decision, sequence: int, redrive: int, applied: Applied) -> bool:
-    return decision.outcome is Outcome.DEAD and redrive > decision.redrive and sequence > applied.sequence
+    return decision.outcome is _DEAD and redrive > decision.redrive and sequence > applied.sequence
 
 
 def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Update]) -> Decision:
-    outcome, code, message = Outcome.SUCCESS, "", ""
+    outcome, code, message = _SUCCESS, "", ""
     updates: Sequence[Update] = request.updates
     conflicts: tuple[Conflict, ...] = ()
     if request.error is not None:
-        outcome, code, message = Outcome.DEAD, request.error.code, request.error.message
+        outcome, code, message = _DEAD, request.error.code, request.error.message
     elif request.redrive and request.dead_at_ms < pending.born_ms:
-        outcome, code = Outcome.DEAD, "deleted"
+        outcome, code = _DEAD, "deleted"
         message = "the request is from before this change set was created again: send it under a new id"
     elif (request.action is not None or pending.guarded) and (refusal := pending.refusal(request)) is not None:
         outcome, code, message = Outcome.ERROR, refusal.code, refusal.message
@@ -239,20 +239,20 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
         outcome, code = Outcome.ERROR, "nothing_to_recompute"
         message = "no value of this change set is derived" + ("" if function is None else f" by {function!r}")
         message += ", so there is nothing to recompute"
-    if outcome is Outcome.SUCCESS:
+    if outcome is _SUCCESS:
         delta.extend(updates)
     return Decision(
         request.sequence,
         request.request_id,
         outcome,
-        len(updates) if outcome is Outcome.SUCCESS else 0,
+        len(updates) if outcome is _SUCCESS else 0,
         code,
         message[:MAX_MESSAGE],
         request.redrive,
-        request.attempts if outcome is Outcome.DEAD else 0,
+        request.attempts if outcome is _DEAD else 0,
         conflicts,
         request.digest,
-        *(_taken(request) if outcome is Outcome.SUCCESS else (0, 0)),
+        *(_taken(request) if outcome is _SUCCESS else (0, 0)),
     )
 
 
@@ -300,8 +300,8 @@ class _PendingState:
         self._delta = delta
         self._birth = 0 if state.branch is None else state.branch.birth
         self.born_ms = state.born_ms
-        self._status = BranchStatus.OPEN if state.branch is None else state.branch.status
-        self._closed = self._status is not BranchStatus.OPEN
+        self._status = _OPEN if state.branch is None else state.branch.status
+        self._closed = self._status is not _OPEN
         self.guarded = self._closed or state.protected  # whether the change set refuses edits
         self._seen = 0
         self._present: dict[str, bool] = {}

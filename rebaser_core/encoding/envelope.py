@@ -268,9 +268,8 @@ class MessageRegistry:
                 f"the message has the type {kind.name}, but only a message of the type {wanted} is accepted here",
                 code="unexpected_message_type",
             )
-        raw = loads(peeked.content_type, payload, limits, checked=False)
-        content = unwrap(raw, peeked.version)
-        if skip in content:
+        content = unwrap(loads(peeked.content_type, payload, limits, checked=False), peeked.version)
+        if skip is not None and skip in content:
             content[skip] = None
         return kind.decode_body(content, peeked.version, limits)
 
@@ -278,6 +277,10 @@ class MessageRegistry:
         """Return the version in which `message` is written, which is the lowest version that can express it."""
         kind = self._by_class[type(message)]
         return kind.current if kind.lowest is None else kind.lowest(message)
+
+    def headers(self, name: str, version: int, content_type: ContentType = CBOR) -> dict[str, str]:
+        """Return the headers of a message of the type `name`. The caller may change them."""
+        return self._headers[name, version, content_type].copy()
 
     def encode(
         self, message: object, content_type: ContentType = CBOR, version: int | None = None
@@ -291,10 +294,11 @@ class MessageRegistry:
         if kind.write_plain is not None and version is None and content_type is CBOR:
             written = kind.write_plain(message)
             if written is not None:
-                return self._headers[kind.name, written[0], CBOR].copy(), written[1]
+                return self.headers(kind.name, written[0]), written[1]
         version = version or self.lowest(message)
-        headers = self._headers[kind.name, version, content_type].copy()
-        return headers, dumps(content_type, {f"v{version}": kind.write(message, version)})
+        return self.headers(kind.name, version, content_type), dumps(
+            content_type, {f"v{version}": kind.write(message, version)}
+        )
 
 
 def unwrap(raw: object, version: int) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def digest_of(
 
     `action` is set only if the request has no edits.
     """
-    parts = [_bytes_of(update) for update in updates]
+    parts = list(map(_bytes_of, updates))
     if from_change_set is None and recompute is None and expect_at is None and action is None:  # true of most requests
         return hashlib.blake2b(b"".join(parts), digest_size=SIZE).digest()
     if from_change_set is not None:

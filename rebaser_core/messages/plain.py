@@ -14,6 +14,7 @@ from rebaser_core.encoding.cbor_writer import item, list_head, map_head, text, u
 from rebaser_core.response import EnqueueUpdatesResponse, Success
 from rebaser_core.updates import Set, Update
 
+_REBASE, _OK = Kind.REBASE, Outcome.SUCCESS  # a lookup of an enum member takes 0.1 µs in Python 3.11
 Written = tuple[int, bytes] | None  # the version of a payload, and the payload
 
 _V1, _V2, _V3 = (b"\xa1\x62v%d" % version for version in (1, 2, 3))
@@ -39,22 +40,22 @@ def write_plain_response(response: EnqueueUpdatesResponse) -> Written:
     status = response.status
     if type(status) is not Success or status.position or status.conflicts:
         return None
+    names = response.id, response.workspace_id, response.change_set_id
     try:
-        return 1, _SUCCESS % (
-            text(response.id),
-            text(response.workspace_id),
-            text(response.change_set_id),
-            uint(status.performed),
-            uint(status.commit),
-        )
+        return write_plain_success(*names, status.performed, status.commit)
     except (UnicodeEncodeError, OverflowError):
         return None
+
+
+def write_plain_success(id_: str, workspace: str, change_set: str, performed: int, commit: int) -> tuple[int, bytes]:
+    """Return the version and the payload of a reply that has only these fields."""
+    return 1, _SUCCESS % (text(id_), text(workspace), text(change_set), uint(performed), uint(commit))
 
 
 def is_plain(commit: Commit) -> bool:
     """Return whether `commit` has none of the fields that only unusual commits have. Its decisions and its edits may
     still be unusual."""
-    if commit.kind is not Kind.REBASE or commit.delta_blob is not None or commit.before_blob is not None:
+    if commit.kind is not _REBASE or commit.delta_blob is not None or commit.before_blob is not None:
         return False
     if commit.attempt is not None or commit.recompute or commit.reverts is not None or commit.source is not None:
         return False
@@ -115,7 +116,7 @@ def _decisions(decisions: Sequence[Decision]) -> bytes | None:
     """Write the rows of `decisions`. Return None if any of them is not a success without details."""
     rows = [list_head(len(decisions))]
     for one in decisions:
-        if one.outcome is not Outcome.SUCCESS or not one.performed or one.code or one.message or one.redrive:
+        if one.outcome is not _OK or not one.performed or one.code or one.message or one.redrive:
             return None
         if one.attempts or one.position or one.unresolved or one.result is not None:
             return None

@@ -64,9 +64,9 @@ class RecordedOutcome:
 REDRIVE_MEMORY_MS = 31 * 24 * 3600 * 1000
 
 # Measured sizes in memory (bytes), from which the memory of a state is estimated.
-VALUE_BYTES = 258
-INPUT_BYTES = 24
-OUTCOME_BYTES = 600
+VALUE_BYTES, INPUT_BYTES, OUTCOME_BYTES = 258, 24, 600
+
+_CREATE, _DVU, _REPLAY = Kind.CREATE, Kind.DVU, Kind.REPLAY  # a lookup of an enum member takes 0.1 µs in Python 3.11
 
 
 class ChangeSetState(ShownState):
@@ -266,13 +266,13 @@ class ChangeSetState(ShownState):
     def fold_in_steps(self, sequence: int, commit: Commit, weight: int = 0) -> Iterator[None]:
         """Do the same as `fold`, but yield after every `fold_step` edits. Until the generator ends, the state
         corresponds to no commit."""
-        if self._restored_by(commit):
+        if commit.marking is not None and self._restored_by(commit):
             raise BrokenChain(f"commit {sequence} restores a deleted change set, so its checkpoint must be loaded")
-        if commit.follows != self.last or sequence <= self.last:
+        if (commit.follows if commit.kind is _CREATE else commit.previous) != self.last or sequence <= self.last:
             raise BrokenChain(f"commit {sequence} follows {commit.follows}, but the state is at {self.last}")
-        if commit.kind is Kind.CREATE:
+        if commit.kind is _CREATE:
             self._begin(sequence, commit)
-        elif commit.kind is Kind.DVU:
+        elif commit.kind is _DVU:
             self._apply_computed(commit)
         else:
             yield from self._apply_edits(sequence, commit)
@@ -280,10 +280,10 @@ class ChangeSetState(ShownState):
         self.weight += weight
         self.unknown = commit.unknown
         self.covers = sequence if commit.covers is None else commit.covers
-        if commit.covers is None or (commit.kind is Kind.DVU and commit.covers >= previous):
+        if commit.covers is None or (commit.kind is _DVU and commit.covers >= previous):
             self.roots.clear()
             self.recompute.clear()
-        elif commit.kind is Kind.DVU:
+        elif commit.kind is _DVU:
             self.roots = {id_: touched for id_, touched in self.roots.items() if touched > commit.covers}
             self.recompute = {recompute: asked for recompute, asked in self.recompute.items() if asked > commit.covers}
         self._record(sequence, commit)
@@ -306,7 +306,7 @@ class ChangeSetState(ShownState):
         self.cells.merge_overlay(thresholds.now.overlay_merge_per_commit)
         apply, roots, branch, step = self.cells.apply, self.roots, self.branch, thresholds.now.fold_step
         delta: Sequence[Any] = commit.delta  # all of them are updates, because the commit is not of the kind `dvu`
-        takes_over = branch.take if branch is not None and commit.kind is Kind.REPLAY else None
+        takes_over = branch.take if branch is not None and commit.kind is _REPLAY else None
         for start in range(0, len(delta), step):
             if start:
                 yield
@@ -343,12 +343,12 @@ class ChangeSetState(ShownState):
         if commit.applied is not None:
             new_epoch = self.applied is None or self.applied.stream != commit.applied.stream
             self.applied = commit.applied
-            decided = commit.applied.sequence
-            for sequence_tried in [s for s in self.attempts if s > DVU_ATTEMPT and (new_epoch or s <= decided)]:
-                del self.attempts[sequence_tried]
-        if commit.kind is Kind.DVU:
+            attempts, decided = self.attempts, commit.applied.sequence
+            for tried in [s for s in attempts if s > DVU_ATTEMPT and (new_epoch or s <= decided)] if attempts else ():
+                del attempts[tried]
+        if commit.kind is _DVU:
             self.attempts.pop(DVU_ATTEMPT, None)
-        if commit.kind is Kind.REPLAY:
+        if commit.kind is _REPLAY:
             self.attempts.pop(PULL_ATTEMPT, None)
         for decision in commit.requests:
             self.remember(RecordedOutcome(decision, sequence, commit.at_ms))

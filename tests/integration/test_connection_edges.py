@@ -77,12 +77,12 @@ async def test_the_time_until_there_is_a_connection_counts_among_that_of_a_reque
         await anyio.sleep(0.2)
         connection._link = link
 
-    async def start_request(*given: Any) -> None:
-        left.append(given[3])
+    def open_request(_: str, timeout: float) -> None:
+        left.append(timeout)
         raise NotConnectedError("gone again")
 
     monkeypatch.setattr(connection, "wait_connected", wait_connected)
-    monkeypatch.setattr(connection, "start_request", start_request)
+    monkeypatch.setattr(connection._replies, "open_request", open_request)
     connection._link = None
     with pytest.raises(NotConnectedError):
         await connection.request("x", timeout=60)

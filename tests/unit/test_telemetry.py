@@ -264,9 +264,10 @@ def test_an_update_is_timed_by_how_it_ends() -> None:
     heard: list[dict[str, Any]] = []
     log = SimpleNamespace(debug=lambda event, **fields: heard.append({"event": event, **fields}))
     done, failed = (value_of("rebaser_dvu_seconds", result) for result in ("done", "failed"))
-    with feeds.update_runs(log) as told:
+    commits: Any = SimpleNamespace(logger=log, traces=None)
+    with feeds.update_runs(commits) as told:
         told["changed"] = 3
-    with pytest.raises(ValueError, match="no"), feeds.update_runs(log):
+    with pytest.raises(ValueError, match="no"), feeds.update_runs(commits):
         raise ValueError("no")
     assert value_of("rebaser_dvu_seconds", "done") == done + 1
     assert value_of("rebaser_dvu_seconds", "failed") == failed + 1

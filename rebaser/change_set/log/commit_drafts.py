@@ -23,6 +23,8 @@ from rebaser_core.decisions.replay import Replayed, Theirs
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Update
 
+_REBASE = Kind.REBASE  # a lookup of an enum member takes 0.1 µs in Python 3.11
+
 
 def of_batch(
     commits: CommitLog, decided: DecidedBatch, stored_ms: int, *, owes: bool, before: tuple[Update, ...] | None
@@ -44,7 +46,7 @@ def of_batch(
         return Commit(
             id_,
             state.last,
-            Kind.REBASE,
+            _REBASE,
             at_ms,
             owner,
             decided.applied,
@@ -64,7 +66,7 @@ def of_batch(
             authors,
         )
     return commits.draft(
-        Kind.REBASE if replayed is None else Kind.REPLAY,
+        _REBASE if replayed is None else Kind.REPLAY,
         stored_ms=stored_ms,
         applied=decided.applied,
         requests=decided.decisions,

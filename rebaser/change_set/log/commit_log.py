@@ -6,7 +6,7 @@ append whose answer is lost is repeated, with the same bytes and the same expect
 other commit is built meanwhile."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,7 @@ from rebaser_core.updates import Update
 if TYPE_CHECKING:
     from rebaser.telemetry.spans import ChangeSetSpans, ServerSpans
 
+_REBASE = Kind.REBASE  # a lookup of an enum member takes 0.1 µs in Python 3.11
 log = structlog.get_logger(__name__)
 
 APPEND_TIMEOUT = 5.0  # seconds for one attempt
@@ -239,7 +240,8 @@ class CommitLog:
                 headers, payload = encode_commit(commit)
             headers |= covers_header(commit)
             check_commit(commit, headers, payload)
-            headers |= await self._summaries.header(self.state, commit)
+            summaries = self._summaries
+            headers |= summaries.usual(self.state, commit) or await summaries.header(self.state, commit)
             if not in_blobs:
                 return EncodedCommit(commit, headers, payload, 0, None)
             return EncodedCommit(commit, headers, payload, sum(blob.size for blob in commit.folded_blobs), freshness)
@@ -277,20 +279,23 @@ class CommitLog:
         if spans is not None:
             spans.append_ended(sequence)
         weight = size + encoded.blob_size + COMMIT_OVERHEAD
-        if self.state.replaced_by(encoded.commit):
+        if encoded.commit.kind is not _REBASE and self.state.replaced_by(encoded.commit):
             self._hand_over(sequence, encoded.commit)
             return sequence
         self.tail_weight += weight
-        await self._fold(sequence, encoded.commit, weight)
+        if (steps := self._fold(sequence, encoded.commit, weight)) is not None:
+            await self._end_fold(steps)
         if (owes := self.state.owes) or self.debt.since is not None:
             self.debt.committed(encoded.commit.kind, owes=owes)
         return sequence
 
-    async def _fold(self, sequence: int, commit: Commit, weight: int) -> None:
-        """Fold a commit. A large commit is folded in several time slices; no view is opened before the last slice."""
+    def _fold(self, sequence: int, commit: Commit, weight: int) -> Iterator[None] | None:
+        """Fold a commit. If it is large, return the steps that are left; see `_end_fold`."""
         steps = self.state.fold_in_steps(sequence, commit, weight)
-        if next(steps, steps) is steps:  # nearly all commits take only one step
-            return
+        return None if next(steps, steps) is steps else steps
+
+    async def _end_fold(self, steps: Iterator[None]) -> None:
+        """Fold the rest of a large commit in several time slices. No view is opened before the last slice."""
         folded = self._folded = anyio.Event()
         try:
             await run_in_steps(steps)
@@ -314,6 +319,7 @@ class CommitLog:
         raise FencedError(GIVEN_UP)  # reached if `abandon` cancels the scope
 
     def _check_abandoned(self) -> None:
+        """Raise an error if this owner must not append any more."""
         if self._abandoned:
             raise FencedError(GIVEN_UP)
         if self.handed_over:
@@ -321,14 +327,14 @@ class CommitLog:
                 "this owner has created, deleted or restored the change set; only the next owner may append to its log"
             )
 
-    def _check_fresh(self, encoded: EncodedCommit, *, may_have_landed: bool) -> None:
+    def _check_fresh(self, encoded: EncodedCommit, freshness: Freshness, *, may_have_landed: bool) -> None:
         """Raise an error if the garbage collection may have deleted blobs that the commit refers to.
 
         After that error, this owner or another one builds a new commit, and stores its blobs again.
         """
-        if encoded.freshness is None or encoded.freshness.is_fresh:
+        if freshness.is_fresh:
             return
-        self.logger.warning("append_too_late", commit=encoded.commit.id, seconds=round(encoded.freshness.age, 1))
+        self.logger.warning("append_too_late", commit=encoded.commit.id, seconds=round(freshness.age, 1))
         if may_have_landed:
             raise FencedError(
                 "NATS did not answer an append for so long that blobs of the commit may have been deleted"
@@ -338,10 +344,11 @@ class CommitLog:
         )
 
     async def _publish(self, encoded: EncodedCommit, *, may_have_landed: bool) -> int:
-        commit_id, backoff = encoded.commit.id, Backoff(RETRY, RETRY_MAX)
+        commit_id, backoff = encoded.commit.id, None
         while True:
             self._check_abandoned()
-            self._check_fresh(encoded, may_have_landed=may_have_landed)
+            if encoded.freshness is not None:
+                self._check_fresh(encoded, encoded.freshness, may_have_landed=may_have_landed)
             try:
                 publishing = self._js.publish(
                     self._subject,
@@ -367,6 +374,7 @@ class CommitLog:
                 self.logger.warning("append_unanswered", commit=commit_id, reason=error.message)
             if self.spans is not None:
                 self.spans.append_retried()
+            backoff = backoff or Backoff(RETRY, RETRY_MAX)
             await anyio.sleep(backoff.next_delay())
 
     async def _find_landed(self, commit_id: str) -> int:

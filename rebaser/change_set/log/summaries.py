@@ -1,7 +1,7 @@
 """Writes the header `X-Summary` of an owner's commits.
 
 Invariant: the text of the header is rebuilt only if the number of errors has changed. For nearly all commits that
-decide requests, the header therefore costs only a comparison.
+decide requests, the header therefore costs only two comparisons.
 """
 
 from collections.abc import Sequence
@@ -20,6 +20,7 @@ from rebaser_core.state.kinds import STATE_CODES
 from rebaser_core.state.overlay import Cells
 from rebaser_core.values import State
 
+_REBASE = Kind.REBASE  # a lookup of an enum member takes 0.1 µs in Python 3.11
 _ERROR = STATE_CODES[State.ERROR]
 
 
@@ -30,14 +31,20 @@ class Summaries:
         self._owner = owner
         self._errors: int | None = 0
         self._text = write_summary(owner, 0)
+        self._usual = {SUMMARY: self._text}
 
     async def header(self, state: ChangeSetState, commit: Commit) -> dict[str, str]:
         """Return the summary header of `commit`, which follows `state`. The caller must hold the append lock."""
-        quick = commit.kind is Kind.REBASE and not state.cells.errors  # true of nearly all commits
-        errors = 0 if quick else await _errors_after(state, commit)
+        if (usual := self.usual(state, commit)) is not None:
+            return usual
+        errors = await _errors_after(state, commit)
         if errors != self._errors:
             self._errors, self._text = errors, write_summary(self._owner, errors)
         return {SUMMARY: self._text}
+
+    def usual(self, state: ChangeSetState, commit: Commit) -> dict[str, str] | None:
+        """Return what `header` returns for nearly all commits, without waiting, or None for any other commit."""
+        return None if commit.kind is not _REBASE or state.cells.errors else self._usual
 
 
 async def _errors_after(state: ChangeSetState, commit: Commit) -> int | None:
@@ -47,7 +54,7 @@ async def _errors_after(state: ChangeSetState, commit: Commit) -> int | None:
         table = delta if type(delta) is ComputedTable else None
         found = len(table.faults) if table is not None else sum(one.fault is not None for one in delta)  # type: ignore[union-attr] # results
         return cells.errors - await _errors_among(cells, table, delta) + found
-    if commit.kind is not Kind.REBASE and state.replaced_by(commit):
+    if commit.kind is not _REBASE and state.replaced_by(commit):
         return None
     return cells.errors - await _errors_among(cells, None, delta)  # edits leave no errors
 

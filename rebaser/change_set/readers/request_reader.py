@@ -29,7 +29,7 @@ from rebaser_core.commit import BlobRef, BranchStatus, Marking, Reverts
 from rebaser_core.decisions.queued_request import QueuedRequest
 from rebaser_core.definitions import check_definitions
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError, UnsupportedVersion
-from rebaser_core.ids import ChangeSetKey, sequence_id
+from rebaser_core.ids import ChangeSetKey, RequestId, sequence_id
 from rebaser_core.messages import EnqueueUpdatesRequest, decode, decode_updates_blob
 from rebaser_core.messages.content_digest import digest_of
 from rebaser_core.messages.dead_letter import read_dead_at, read_redrive
@@ -71,15 +71,12 @@ class RequestReader:
         yet, and `TransientError` in an outage."""
         sequence, redrive = message.stream_sequence, read_redrive(message.headers)
         limits = self._context.settings.limits
-        # A message without a valid id is recorded under an id that no request can have.
-        request_id = sequence_id(sequence)
-        digest = b""
+        request_id, digest = None, b""
         try:
             request = decode(message.headers, message.data, limits, expect=EnqueueUpdatesRequest)
             if request.workspace_id != self._key.workspace or request.change_set_id != self._key.change_set:
                 text = "the change set in the request differs from that in the NATS subject: use the same one in both"
-                error = UnprocessableError(text, code="wrong_change_set")
-                return QueuedRequest(sequence, request_id, error=error, redrive=redrive)
+                return _failed(sequence, None, UnprocessableError(text, code="wrong_change_set"), redrive)
             request_id = request.id
             updates, blob = request.updates, None
             if request.action is not None:
@@ -96,12 +93,12 @@ class RequestReader:
                 digest = await _in_thread(digest_of, *content)
                 await _in_thread(check_definitions, updates)
         except UnprocessableError as error:
-            return QueuedRequest(sequence, request_id, error=error, redrive=redrive, digest=digest)
+            return _failed(sequence, request_id, error, redrive, digest)
         except (UnsupportedVersion, BlobMissing) as error:
-            raise HeldRequest(QueuedRequest(sequence, request_id, error=error, redrive=redrive), error) from error
+            raise HeldRequest(_failed(sequence, request_id, error, redrive), error) from error
         except RebaserError as error:
             if error.code in INTERNAL_CODES:
-                raise HeldRequest(QueuedRequest(sequence, request_id, error=error, redrive=redrive), error) from error
+                raise HeldRequest(_failed(sequence, request_id, error, redrive), error) from error
             raise
         except Exception as error:
             log.exception("request_unreadable", workspace=self._key.workspace, change_set=self._key.change_set)
@@ -109,7 +106,7 @@ class RequestReader:
                 f"reading the request failed: {type(error).__name__}; see the log event request_unreadable",
                 code="internal",
             )
-            raise HeldRequest(QueuedRequest(sequence, request_id, error=internal, redrive=redrive), internal) from error
+            raise HeldRequest(_failed(sequence, request_id, internal, redrive), internal) from error
         return QueuedRequest(
             sequence,
             request.id,
@@ -194,6 +191,14 @@ class RequestReader:
             raise RebaserError(
                 f"decoding the updates took longer than {seconds:g} s (REBASER_APPLY_TIMEOUT)", code="too_slow"
             ) from None
+
+
+def _failed(
+    sequence: int, request_id: RequestId | None, error: RebaserError, redrive: int, digest: bytes = b""
+) -> QueuedRequest:
+    """Return a request that cannot be processed because of `error`. Without a valid id, it is recorded under an id that
+    no request can have."""
+    return QueuedRequest(sequence, request_id or sequence_id(sequence), error=error, redrive=redrive, digest=digest)
 
 
 async def _in_thread(function: Callable[[*Ts], T], *arguments: *Ts) -> T:

@@ -14,6 +14,7 @@ The code runs in the callbacks of the connection (read loop and ticks). It needs
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -325,10 +326,7 @@ class OrderedConsumer:
     async def _begin(self) -> None:
         self._generations += 1
         generation = Generation(self._connection, again=self._generations > 1)
-
-        def handle(subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
-            self._on_message(generation, subject, reply, data, headers)
-
+        handle = partial(self._on_message, generation)
         self._silent_checks = 0
         self._generation = generation
         try:

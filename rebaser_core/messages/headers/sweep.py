@@ -12,6 +12,8 @@ from rebaser_core.encoding.payload import malformed
 from rebaser_core.messages.commit_fields.decision import write_digests
 from rebaser_core.messages.headers.branches import read_branch
 
+_CREATE = Kind.CREATE  # a lookup of an enum member takes 0.1 µs in Python 3.11
+
 
 def sweep_headers(commit: Commit) -> dict[str, str]:
     """Return the headers of `commit` for the sweeper.
@@ -73,7 +75,7 @@ def covers_header(commit: Commit) -> dict[str, str]:
     The header contains the log sequence up to which derived values are up to date. It is empty if this is the sequence
     of the commit itself, in which case only a commit that creates a change set needs the header.
     """
-    if commit.covers is None and commit.kind is not Kind.CREATE:
+    if commit.covers is None and commit.kind is not _CREATE:
         return {}
     return {COVERS: "" if commit.covers is None else str(commit.covers)}
 
