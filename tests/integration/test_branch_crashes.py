@@ -8,10 +8,10 @@ from rebaser.change_set.log.encoded_commit import EncodedCommit
 from rebaser.change_set.readers import offer_reader
 from rebaser_client import RebaserClient, Set
 from rebaser_client.jetstream import JetStream
-from rebaser_client.log.branch_changes import Changes, read_changes
+from rebaser_client.log.branch_changes import Changes, changes_of
 from rebaser_client.log.commits import CommitReader
 from rebaser_core.branches.branch import Apply, Create, Rebase
-from rebaser_core.commit import Kind
+from rebaser_core.commit import Commit, Kind
 from rebaser_core.encoding.envelope import MESSAGE_VERSION
 from rebaser_core.errors import FencedError
 from rebaser_core.ids import ChangeSetKey
@@ -93,7 +93,7 @@ async def test_a_branch_is_applied_as_it_was_when_it_was_read(
     """Whatever becomes of it while the owner of the target reads its log."""
     done: list[str] = []
 
-    async def slow_changes(reader: CommitReader, key: ChangeSetKey, sequence: int, **options: int) -> Changes:
+    async def slow_changes(reader: CommitReader, key: ChangeSetKey, commit: Commit, **options: int) -> Changes:
         if not done:
             done.append(meanwhile)
             match meanwhile:
@@ -105,14 +105,14 @@ async def test_a_branch_is_applied_as_it_was_when_it_was_read(
                     await client.close_change_set("ws", "fix")
                 case "deleted":
                     await client.delete_change_set("ws", "fix")
-        return await read_changes(reader, key, sequence, **options)
+        return await changes_of(reader, key, commit, **options)
 
     async with serving(js, subjects, engine):
         await edit(client, "main", Set("a", 1))
         await client.create_branch("ws", "fix", follow="manual")
         await edit(client, "fix", Set("b", 2))
         await edit(client, "main", Set("a", 9))
-        monkeypatch.setattr(offer_reader, "read_changes", slow_changes)
+        monkeypatch.setattr(offer_reader, "changes_of", slow_changes)
         applied = commit_of(await client.enqueue_updates_with_reply("ws", "main", (), action=Apply("fix")))
         assert await stands(client, "main") == {"a": 9, "b": 2}
         if meanwhile in ("edited", "rebased"):

@@ -5,8 +5,10 @@ it checks:
 
 - No blob that a stored message needs is erased, and no message names a blob that is not stored.
 - Whoever names a blob has stored it, or has seen it named by another message, a short time before.
-- A candidate was unneeded at some moment after its run had listed the store. A blob that goes to the trash was also
-  unneeded in a run at least one grace period earlier.
+- A candidate was unneeded at some moment after its run had listed the store, or was stored again after that: a client
+  may store what commits still need, and a run that has read the queue before misses the request once these commits are
+  purged. A later run notices by the blob's time that it was stored, and lets its grace period start again.
+- A blob that goes to the trash was also unneeded in a run at least one grace period earlier.
 """
 
 import base64
@@ -34,9 +36,11 @@ class Blob:
 
 @dataclass
 class Window:
-    """The time of a run since its listing of the store: the blobs that no message needed at some moment of it."""
+    """The time of a run since its listing of the store: the blobs that no message needed at some moment of it, and
+    those that were stored again."""
 
     free: set[str] = field(default_factory=set)
+    renewed: set[str] = field(default_factory=set)
 
 
 class Needs:
@@ -90,6 +94,8 @@ class Needs:
         if not raw.get("deleted"):
             self.blobs[address] = Blob(self._now())
             self._free(address)
+            for window in self._windows.values():
+                window.renewed.add(address)
         elif raw.get("metadata"):
             self.counts["trashed"] += 1
             self.blobs[address] = Blob(self._now(), trashed=True)
@@ -158,7 +164,7 @@ class Needs:
         collection, window = commit.collection, self._windows.pop(commit.owner, Window())
         assert collection is not None
         candidates = garbage.decode_candidates(self._read(collection.listed.address))
-        if wrong := sorted(candidates.keys() - window.free):
+        if wrong := sorted(candidates.keys() - window.free - window.renewed):
             raise Violation(
                 f"the run of {commit.owner} takes {wrong} for garbage, although messages needed it all the time"
             )
