@@ -61,7 +61,7 @@ DEAD_LETTER_RETRY_MAX = 5.0  # maximum seconds until such a dead letter is sent 
 LARGE = 100_000  # number of values above which Python's garbage collector skips a change set
 
 T = TypeVar("T")
-_ARRIVED, _CANCELLED = Arrived(), Cancelled()
+_ARRIVED, _CANCELLED, _DECIDED = Arrived(), Cancelled(), Decided(owes=False, more=False)
 _AWAIT, _DECIDE = Command.AWAIT, Command.DECIDE  # a lookup of an enum member takes 0.1 µs in Python 3.11
 
 
@@ -289,12 +289,12 @@ class Owner(Actor):
             # Delete the request now that it has been decided; otherwise, the sweeper would wake another owner for it.
             await self._context.deleter.flush()
             self.post(Stop(Reason.HANDED_OVER))
-            return Decided(owes=False, more=False)
+            return _DECIDED
         # If a DVU is about to run, write the checkpoint after it: no DVU begins while a checkpoint has its view open.
-        owes = commits.state.owes
-        if not owes or self.lifecycle.dvu is Dvu.WAITING:
+        if not (owes := commits.state.owes) or self.lifecycle.dvu is Dvu.WAITING:
             self._start_checkpoint()
-        return Decided(owes, more=bool(self._rest) or consumer.pending > 0)
+        more = bool(self._rest) or consumer.pending > 0
+        return Decided(owes, more) if owes or more else _DECIDED
 
     async def _run_dvu(self) -> None:
         commits, dvu = self._commits, self._dvu

@@ -58,11 +58,13 @@ class PendingDeadLetter:
 
 @record
 class Processed:
-    """The result of a batch. `dead` are the requests that still have to be copied to the dead letters. `rest` are the
-    messages that are still undecided."""
+    """The result of a batch: the requests to copy to the dead letters, and the messages that are still undecided."""
 
     dead: list[PendingDeadLetter]
     rest: Sequence[Message]
+
+
+_ALL_ANSWERED = Processed([], [])
 
 
 def dead_letter_refused(error: RebaserError) -> TransientError:
@@ -99,8 +101,7 @@ class Processor:
     def __init__(self, context: Context, commits: CommitLog, applied: Applied, detector: PoisonDetector) -> None:
         self._context = context
         self._commits = commits
-        self._key = commits.key
-        self._log = commits.logger
+        self._key, self._log = commits.key, commits.logger
         self.applied = applied
         self._detector = detector
         self._freshness = Freshness()  # the age of the blobs that were read or stored for the next commit
@@ -109,9 +110,8 @@ class Processor:
         outcomes = [*commits.state.outcomes.values(), *commits.state.redriven.values()]
         self._budget = RetryBudget(int(context.settings.retry_for * 1000), outcomes)
         self._pending_dead: dict[int, PendingDeadLetter] = {}  # dead letters to copy, by request sequence
-        self.answered = 0
+        self.answered, self.rebasing = 0, False
         self._taken = 0  # when the current batch was taken from the queue (`time.monotonic_ns`)
-        self.rebasing = False
 
     @property
     def owes_dead_letters(self) -> bool:
@@ -156,7 +156,7 @@ class Processor:
             return Processed(await self._commit(messages, [expired]), messages[1:])
         if held is not None:
             raise await self._block(held, messages[len(requests)], suspicion, dead)
-        return Processed(dead, messages[len(requests) :])
+        return Processed(dead, messages[len(requests) :]) if dead or len(requests) < len(messages) else _ALL_ANSWERED
 
     async def _read(
         self, messages: Sequence[Message], suspicion: Suspicion

@@ -186,7 +186,7 @@ class Connection(ConnectionHooks):
                 self._api_outage.timed_out(self._loop.time(), timeout)
             raise
         finally:
-            pending.close()
+            self._replies.close(pending.inbox)
         if message.headers.get(STATUS) == "503" and not message.data:
             raise NoRespondersError(
                 f"there is no responder on {subject}: no stream has this subject, or JetStream is not available"

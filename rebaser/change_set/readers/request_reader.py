@@ -33,7 +33,7 @@ from rebaser_core.ids import ChangeSetKey, RequestId, sequence_id
 from rebaser_core.messages import EnqueueUpdatesRequest, decode, decode_updates_blob
 from rebaser_core.messages.content_digest import digest_of
 from rebaser_core.messages.dead_letter import read_dead_at, read_redrive
-from rebaser_core.updates import Update
+from rebaser_core.updates import Derive, Update
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -88,7 +88,8 @@ class RequestReader:
             content = (updates, request.from_change_set_id, request.recompute, request.expect_at, request.action)
             if here:
                 digest = digest_of(*content)
-                check_definitions(updates)
+                if Derive in map(type, updates):
+                    check_definitions(updates)
             else:
                 digest = await _in_thread(digest_of, *content)
                 await _in_thread(check_definitions, updates)

@@ -76,6 +76,8 @@ def write_decision(decision: Decision) -> list[Any]:
 def write_digests(decisions: Sequence[Decision]) -> str:
     """Return the digests of the requests in `decisions` as Base64 text. The text is empty if no decision has a
     digest."""
+    if len(decisions) == 1:
+        return b2a_base64(decisions[0].digest, newline=False).decode()
     digests = [decision.digest for decision in decisions]
     if not any(digests):
         return ""
