@@ -4,6 +4,7 @@ Invariant: each function returns the bytes that cbor2 writes for the same value.
 as long as code that joins such pieces with constant ones, such as the names of fields.
 """
 
+from functools import lru_cache
 from typing import Any
 
 from rebaser_core.encoding.payload import CBOR, LIST, MAP, TEXT, dumps, head
@@ -28,6 +29,9 @@ def text(content: str) -> bytes:
     raw = content.encode()
     size = len(raw)
     return (_TEXTS[size] if size < _FEW else head(TEXT, size)) + raw
+
+
+often = lru_cache(maxsize=64)(text)  # for texts that most messages have, such as the name of the server
 
 
 def item(value: Any) -> bytes:

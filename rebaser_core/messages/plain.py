@@ -10,7 +10,7 @@ a message that is not plain, each function returns None; the message is then wri
 from collections.abc import Sequence
 
 from rebaser_core.commit import Commit, Decision, Kind, Outcome
-from rebaser_core.encoding.cbor_writer import item, list_head, map_head, text, uint
+from rebaser_core.encoding.cbor_writer import item, list_head, map_head, often, text, uint
 from rebaser_core.response import EnqueueUpdatesResponse, Success
 from rebaser_core.updates import Set, Update
 
@@ -76,8 +76,9 @@ def write_plain_commit(commit: Commit) -> Written:
             return None
         parts = [
             b"\x62id%b\x68previous%b\x64kind\x66rebase" % (text(commit.id), uint(commit.previous)),
-            b"\x64atMs%b\x65owner%b" % (uint(commit.at_ms), text(commit.owner)),
-            b"\x67applied\xa2\x66stream%b\x68sequence%b" % (text(commit.applied.stream), uint(commit.applied.sequence)),
+            b"\x64atMs%b\x65owner%b" % (uint(commit.at_ms), often(commit.owner)),
+            b"\x67applied\xa2\x66stream%b\x68sequence%b"
+            % (often(commit.applied.stream), uint(commit.applied.sequence)),
         ]
         fields = 7  # with `requests`
         if commit.covers is not None:
