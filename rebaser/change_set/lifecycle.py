@@ -277,7 +277,7 @@ class OwnerState(NamedTuple):
         return None
 
 
-# a lookup of an enum member takes 0.1 µs in Python 3.11, and each commit needs these several times
+# A lookup of an enum member takes 0.1 µs in Python 3.11, and each commit needs these several times.
 _ACTIVE, _SETTLING, _IDLE, _RUNNING, _WAITING = Phase.ACTIVE, Phase.SETTLING, Dvu.IDLE, Dvu.RUNNING, Dvu.WAITING
 _DECIDE, _AWAIT = (Command.DECIDE,), (Command.AWAIT,)
 replace = OwnerState._replace
