@@ -162,7 +162,7 @@ BUGS = (
         "gentle",
         276,
         COMMIT_LOG,
-        "        if self.state.replaced_by(encoded.commit):\n",
+        "        if encoded.commit.kind is not _REBASE and self.state.replaced_by(encoded.commit):\n",
         "        if encoded.commit.kind is Kind.CREATE:\n",
     ),
     bug(

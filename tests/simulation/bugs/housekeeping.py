@@ -28,8 +28,8 @@ BUGS = (
         "harsh",
         4,
         DECIDE,
-        "return decision.outcome is Outcome.DEAD and redrive > decision.redrive and sequence > applied.sequence",
-        "return decision.outcome is Outcome.DEAD",
+        "return decision.outcome is _DEAD and redrive > decision.redrive and sequence > applied.sequence",
+        "return decision.outcome is _DEAD",
     ),
     # -- memory that is not released -------------------------------------------------------------------------------
     bug(
@@ -163,7 +163,7 @@ BUGS = (
         "garbage",
         2,
         COMMIT_LOG,
-        "        if encoded.freshness is None or encoded.freshness.is_fresh:",
+        "        if freshness.is_fresh:",
         "        if True:",
     ),
 )
