@@ -89,12 +89,12 @@ async def test_a_task_that_comes_while_its_owner_lets_go_has_an_owner_at_once(
 async def test_a_server_that_was_paused_for_longer_than_its_lease_lets_go(
     js: JetStream, subjects: Subjects, client: RebaserClient, events: Events
 ) -> None:
-    async with serving(js, subjects, Engine(), ack_wait=1.5) as server:
+    async with serving(js, subjects, Engine(), ack_wait=6) as server:
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
         owner = server._owners[KEY]
         async with anyio.create_task_group() as group:
             group.start_soon(events.wait_for, lambda entry: entry["event"] == "lease_lost")
-            server._kept_alive_at -= 2.0
+            server._kept_alive_at -= 8.0
         assert owner.lease.lost
 
 
