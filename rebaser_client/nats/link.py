@@ -29,6 +29,7 @@ log = get_logger(__name__)
 
 MAX_CACHED_LINE = 128  # bytes; longer header lines are not cached
 CLOSE_BOUND = 2.0  # the maximum number of seconds that closing takes
+TOO_SLOW = "Authentication Timeout"  # the error of NATS for a client that sent no credentials, by default for 2 s
 COMMAND_BOUND = 5.0  # the maximum number of seconds for writing one command to the socket
 NEVER = 10**8  # seconds; keeps nats-py from sending pings of its own, which are not needed
 # The client sends a ping every half ping interval. If no byte arrives in this many consecutive half intervals, the link
@@ -114,17 +115,36 @@ class Link:
         """
         failure = NotConnectedError("there is no server to try")
         for server in random.sample(list(servers), len(servers)):
-            link = cls(denied, secure=options.secure)
             try:
-                await link._open(options, server, servers[server], timeout / len(servers))
+                return await cls._open_one(options, server, servers[server], timeout / len(servers), denied)
             except NotConnectedError as error:
                 # The error from a server that refused the client is more useful than the error from a server that is
                 # down.
                 failure = error if type(failure) is NotConnectedError else failure
-            else:
-                return link
         where = ", ".join(without_secrets(server) for server in servers)
         raise type(failure)(f"no connection to NATS at {where}: {failure.message}")
+
+    @classmethod
+    async def _open_one(
+        cls,
+        options: LinkOptions,
+        server: str,
+        tls_name: str | None,
+        timeout: float,  # noqa: ASYNC109 - the share of one server
+        denied: Callable[[NotAllowed], None],
+    ) -> Self:
+        """Connect to `server`. Try again within `timeout` if the server did not wait until a busy client was ready."""
+        until, left = time.monotonic() + timeout, timeout
+        while True:
+            link = cls(denied, secure=options.secure)
+            try:
+                await link._open(options, server, tls_name, left)
+            except NotConnectedError as error:
+                left = until - time.monotonic()
+                if left <= 0 or TOO_SLOW not in error.message:
+                    raise
+            else:
+                return link
 
     async def _open(self, options: LinkOptions, server: str, tls_name: str | None, timeout: float) -> None:  # noqa: ASYNC109 - the share of one server
         access = options.access

@@ -5,12 +5,14 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio.abc import SocketAttribute, SocketStream
 
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import ApiError, Connection, JetStream, Message, NoRespondersError, context
 from rebaser_client.nats.link import Link
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.streams.subjects import Subjects
+from tests.support.scripted_nats import ScriptedNats
 
 pytestmark = pytest.mark.anyio
 
@@ -66,6 +68,29 @@ async def test_servers_that_are_tried_share_the_time(monkeypatch: pytest.MonkeyP
         async with Connection.connect("nats://a,nats://b,nats://c", timeout=6.0):
             pass
     assert shares == [2.0] * 3
+
+
+async def test_a_client_that_was_too_busy_to_send_its_credentials_tries_again() -> None:
+    """Otherwise, a command would fail because its machine stalled for two seconds."""
+    server, tries = ScriptedNats(0), 0
+
+    async def refuse_two(client: SocketStream) -> None:
+        nonlocal tries
+        tries += 1
+        if tries > 2:
+            await server.serve(client)
+        else:
+            async with client:
+                await client.send(b'INFO {"server_id": "X", "version": "2.15.0", "max_payload": 1048576}\r\n')
+                await client.receive()
+                await client.send(b"-ERR 'Authentication Timeout'\r\n")
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as group:
+        group.start_soon(listener.serve, refuse_two)
+        port = listener.extra(SocketAttribute.local_port)
+        async with Connection.connect(f"nats://127.0.0.1:{port}", timeout=60) as connection:
+            assert (connection.connected, tries) == (True, 3)
+        group.cancel_scope.cancel()
 
 
 async def test_the_time_until_there_is_a_connection_counts_among_that_of_a_request(

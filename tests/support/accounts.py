@@ -73,7 +73,9 @@ def nats_with_accounts(folder: Path, port: int) -> Iterator[str]:
     )
     (folder / "accounts.conf").write_text(loose)
     (folder / "nats.conf").write_text(
-        f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{folder}/data" }}\ninclude ./accounts.conf\n'
+        f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{folder}/data" }}\n'
+        "authorization { timeout: 60 }\n"  # otherwise, clients of a busy machine may be refused
+        "include ./accounts.conf\n"
     )
     environment = {**os.environ, **{f"{user.upper()}_PASSWORD": password(user) for user in USERS}}
     command = [str(find_binary()), "--config", str(folder / "nats.conf")]
