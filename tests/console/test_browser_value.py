@@ -103,6 +103,7 @@ async def test_the_history_of_a_value_goes_on(
 async def test_values_are_filtered_by_state_kind_and_function(running: Any, console: WebConsole, path: str) -> None:
     async with opened(running) as page:
         await page.goto(console.url + path)
+        await page.wait_for_selector("a.group")
         await page.get_by_label("Function").select_option("count")
         await page.wait_for_selector("text=130 values")
         assert "function=count" in page.url

@@ -214,11 +214,15 @@ class Cluster:
         return str(await _until(ask, f"{stream} has another leader"))
 
     async def delete_streams(self) -> None:
-        async with self._jetstream() as js:
-            while names := (await js.call("STREAM.NAMES")).get("streams"):
-                for name in names:
-                    with suppress(RebaserError):
-                        await js.call(f"STREAM.DELETE.{name}")
+        async def delete() -> bool:
+            async with self._jetstream() as js:  # which fails as long as the nodes have not elected a leader
+                while names := (await js.call("STREAM.NAMES")).get("streams"):
+                    for name in names:
+                        with suppress(RebaserError):
+                            await js.call(f"STREAM.DELETE.{name}")
+            return True
+
+        await _until(delete, "no stream is left")
 
     # --------------------------------------------------------------------------------------------------------------
 
