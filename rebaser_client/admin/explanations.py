@@ -40,6 +40,7 @@ from rebaser_core.explain.reason import WaitReason
 from rebaser_core.explain.reasons import explain
 from rebaser_core.explain.values import ValueExplanation
 from rebaser_core.ids import ChangeSetKey
+from rebaser_core.messages import read_summary
 from rebaser_core.messages.dead_letter import read_letter
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import NANOS, TASKS_CONSUMER
@@ -227,6 +228,7 @@ class Explainer:
             None if commit.attempt is None else _attempt(commit.attempt, now),
             checkpoint_problem=await self._checkpoint_problem(commit),
             skew=round(commit.at_ms / 1000 - stored, 3),
+            errors=read_summary(message.headers)[1] or 0,
         )
 
     async def _checkpoint_problem(self, commit: Commit) -> str:

@@ -229,6 +229,7 @@ class BlockingRebaserClient(_Blocking[RebaserClient]):
     definitions = _calls(RebaserClient.definitions)
     value_history = _calls(RebaserClient.value_history)
     queue = _calls(RebaserClient.queue)
+    last_decided = _calls(RebaserClient.last_decided)
     watch = _iterates(RebaserClient.watch)
     watch_progress = _iterates(RebaserClient.watch_progress)
     wait_covered = _calls(RebaserClient.wait_covered)

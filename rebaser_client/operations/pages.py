@@ -50,3 +50,15 @@ class PageOperations(ReadOperations):
             return await read_queue(
                 self._js, self._subjects, ChangeSetKey.of(workspace, change_set), after=after, limit=limit
             )
+
+    async def last_decided(self, workspace: str, change_set: str) -> int:
+        """Return the stream sequence up to which the requests in the queue of the change set are decided; 0 if none is.
+
+        Sequences of an earlier stream of requests, which was deleted, do not count.
+        """
+        with translate_missing_stream():
+            newest = await self._reader.last(ChangeSetKey.of(workspace, change_set))
+            if newest is None or newest.applied is None:
+                return 0
+            stream = await self._js.stream_info(self._subjects.requests_stream)
+        return newest.applied.sequence if newest.applied.stream == stream.created else 0

@@ -117,8 +117,20 @@ async def test_a_request_that_the_log_decided_does_not_wait(waiting: WebConsole,
     headers, data = encode_commit(commit)
     await js.publish(Subjects("").commits(KEY), data, {**headers, "traceparent": TRACEPARENT})
     assert [row["decided"] for row in (await waiting.get(f"{PATH}/queue"))["rows"]] == [True, False, False]
+    assert (await waiting.get(f"{PATH}/queued?sequence={first}"))["decided"]
     [row] = (await waiting.get(f"{PATH}/commits"))["rows"]
     assert (row["trace"], row["bytes"], row["covers"]) == (TRACE, len(data), None)
+
+
+async def test_what_was_decided_of_an_earlier_stream_says_nothing_of_this_one(
+    waiting: WebConsole, queues: Queues
+) -> None:
+    """Its sequences began anew, so those of the earlier stream may be higher."""
+    headers, data = encode_commit(Commit("c1", 0, Kind.REBASE, 1, "s", Applied("earlier", 10**6), None))
+    await queues.js.publish(Subjects("").commits(KEY), data, headers)
+    rows = (await waiting.get(f"{PATH}/queue"))["rows"]
+    assert [row["decided"] for row in rows] == [False] * 3
+    assert not (await waiting.get(f"{PATH}/queued?sequence={rows[0]['sequence']}"))["decided"]
 
 
 async def test_hidden_values_are_in_no_answer(queues: Queues) -> None:

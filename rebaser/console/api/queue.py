@@ -5,17 +5,14 @@ Invariant: one request is in memory at a time, however large the requests of a p
 """
 
 import time
-from contextlib import aclosing
 
 from rebaser.console.access.hiding import values_shown
 from rebaser.console.api.values import base_path
 from rebaser.console.queued import queued_object, request_payload
 from rebaser.console.resources import Answer, Console, Given, Resource
 from rebaser.console.shapes import payload_object
-from rebaser_client import RebaserClient
 from rebaser_client.cooperative import run_offloaded
 from rebaser_core.errors import UnprocessableError
-from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import EnqueueUpdatesRequest
 
 PAGE, MOST = 50, 200  # requests of a page
@@ -34,21 +31,12 @@ async def read(console: Console, given: Given) -> Answer:
         [entry] = found
         rows.append(queued_object(entry, decided=False))
         after, size = entry.sequence, size + entry.size
-    decided = await _decided(client, key)
+    decided = await client.last_decided(key.workspace, key.change_set)
     return {
         "traceUrl": console.options.trace_url or None,
         "rows": [row | {"decided": row["sequence"] <= decided} for row in rows],
         "next": after if found else None,
     }
-
-
-async def _decided(client: RebaserClient, key: ChangeSetKey) -> int:
-    """Return the sequence of the last decided request; 0 if there is none. Servers delete requests a little later."""
-    async with aclosing(client.log(key.workspace, key.change_set)) as log:
-        async for entry in log:
-            applied = entry.commit.applied
-            return 0 if applied is None else applied.sequence
-    return 0
 
 
 async def read_one(console: Console, given: Given) -> Answer:
@@ -59,7 +47,7 @@ async def read_one(console: Console, given: Given) -> Answer:
     if not found or found[0].sequence != sequence:
         raise UnprocessableError("the request is no longer in the queue: it was decided", code="no_such_request")
     entry = found[0]
-    row = queued_object(entry, decided=sequence <= await _decided(client, key))
+    row = queued_object(entry, decided=sequence <= await client.last_decided(key.workspace, key.change_set))
     content = entry.content
     if not values_shown():
         return row | {"problem": "values are hidden", "payload": payload_object(b"", entry.size)}
