@@ -147,6 +147,7 @@ class LogFacts:
     - `checkpoint_problem` is the reason why the checkpoint to which the commit refers cannot be read, or empty if it
       can be read.
     - `skew` is the time by which this server's clock was ahead of the NATS server's clock when it wrote the commit.
+    - `errors` is the number of values in error, as far as the commit tells; otherwise 0.
     """
 
     sequence: int
@@ -160,6 +161,7 @@ class LogFacts:
     problem: str = ""
     checkpoint_problem: str = ""
     skew: float = 0.0
+    errors: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -287,6 +287,15 @@ def _working(facts: ChangeSetFacts) -> WaitReason:
 def _quiet(facts: ChangeSetFacts) -> WaitReason:
     if facts.log is None:
         return WaitReason("unknown", "this change set has never received a request", "see `rebaser list`", waits=False)
+    if facts.log.errors:
+        failing = "1 value is" if facts.log.errors == 1 else f"{facts.log.errors:,} values are"
+        each = command("explain", facts.workspace, facts.change_set, "ID")
+        return WaitReason(
+            QUIET,
+            f"nothing waits, but {failing} in error; derived values are up to date as of commit {facts.log.sequence}",
+            f"`{each}` explains why a value is in error",
+            waits=False,
+        )
     return WaitReason(
         QUIET, f"nothing waits: requests and values are up to date as of commit {facts.log.sequence}", "", False
     )

@@ -4,7 +4,7 @@ import test from "node:test";
 
 const scripts = new URL("../../rebaser/console/static/js/", import.meta.url);
 const { markup, safeAddress } = await import(new URL("html.js", scripts));
-const { address, age, ago, bytes, command, count, plural, rate } = await import(new URL("format.js", scripts));
+const { address, age, ago, bytes, command, count, plural, rate, withTyped } = await import(new URL("format.js", scripts));
 const { curve, fit, layout } = await import(new URL("graph.js", scripts));
 const { run } = await import(new URL("actions.js", scripts));
 const { failedBox } = await import(new URL("parts.js", scripts));
@@ -12,6 +12,8 @@ const { points } = await import(new URL("chart.js", scripts));
 const { loading, progressOf, watchLoading } = await import(new URL("loading.js", scripts));
 const { sized } = await import(new URL("parts.js", scripts));
 const { follow, get } = await import(new URL("data.js", scripts));
+
+const { headline } = await import(new URL("pages/overview.js", scripts));
 
 const parts = (strings, ..._values) => strings;
 
@@ -177,4 +179,24 @@ test("the rows of a page are those of the address, or those that were chosen las
   assert.deepEqual([sized({}).limit, sized({}, 200).limit, sized({ limit: "25" }).limit], [500, 200, 25]);
   kept.set("rebaser-rows", "nonsense");
   assert.equal(sized({}).limit, "");
+});
+
+test("a link that is followed while somebody types takes the search along", () => {
+  const here = "http://localhost/change-sets?q=old&offset=100";
+  const led = (href, typed = "/change-sets?q=new") => withTyped(href, here, typed).search;
+  assert.equal(led("/change-sets?q=old&state=error"), "?q=new&state=error");
+  assert.equal(led("/change-sets?q=old&offset=200"), "?q=new", "what was searched before has other pages");
+  assert.equal(led("/branches?q=old"), "?q=old");
+  assert.equal(led("/change-sets?q=old&state=error", "/change-sets"), "?state=error");
+  assert.equal(led("/change-sets?q=old&state=error", ""), "?q=old&state=error");
+});
+
+test("not all is well while values are in error", () => {
+  const activities = { waiting: 0, unreadable: 0, owned: 1 };
+  const data = { activities, serverCount: 1, servers: [{ ready: true, trouble: "" }], deadLetters: 0, active: 1, withErrors: 0 };
+  assert.deepEqual(headline(data).slice(0, 2), ["good", "All quiet"]);
+  assert.deepEqual(headline({ ...data, active: 3 }).slice(0, 2), ["good", "All well"]);
+  assert.deepEqual(headline({ ...data, withErrors: 1 }).slice(0, 2), ["warn", "1 change set has values in error"]);
+  assert.deepEqual(headline({ ...data, active: 3, withErrors: 2 }).slice(0, 2), ["warn", "2 change sets have values in error"]);
+  assert.deepEqual(headline({ ...data, deadLetters: 1, withErrors: 2 })[1], "1 request could not be processed");
 });

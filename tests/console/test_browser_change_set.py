@@ -50,6 +50,38 @@ async def test_from_a_failing_value_to_its_cause_in_four_clicks(running: Any, co
         await page.wait_for_selector("h2:has-text('total')")
 
 
+async def test_a_chip_that_is_clicked_while_somebody_types_keeps_the_search(
+    running: Any, console: WebConsole, path: str
+) -> None:
+    async with opened(running) as page:
+        await page.goto(console.url + path)
+        await page.wait_for_selector("tr:has-text('invoice')")
+        await page.evaluate(
+            """() => {
+              const field = document.querySelector("[data-search]");
+              field.value = "total";
+              field.dispatchEvent(new Event("input", { bubbles: true }));
+              [...document.querySelectorAll(".chip")].find((chip) => chip.innerText.startsWith("In error")).click();
+            }"""
+        )
+        await page.wait_for_selector("tr:has-text('total')")
+        await page.wait_for_selector("tr:has-text('invoice')", state="detached")
+        assert sorted(page.url.partition("?")[2].split("&")) == ["q=total", "state=error"]
+        assert await page.input_value("[data-search]") == "total"
+
+
+async def test_a_change_set_with_values_in_error_is_quiet_but_not_well(
+    running: Any, console: WebConsole, path: str
+) -> None:
+    async with opened(running) as page:
+        await page.goto(f"{console.url}{path}/explain")
+        await page.wait_for_selector("text=nothing waits, but 3 values are in error")
+        assert await page.locator(".reasons .good").count() == 0
+        await page.get_by_role("link", name="Look at the values in error").click()
+        await page.wait_for_selector("tr:has-text('invoice')")
+        assert page.url.endswith(f"{path}?state=error")
+
+
 async def test_a_value_names_the_edit_in_the_branch_and_the_commit_that_applied_it(
     running: Any, console: WebConsole, client: RebaserClient, ws: str, path: str
 ) -> None:

@@ -105,7 +105,7 @@ async def test_values_are_filtered_by_state_kind_and_function(running: Any, cons
         await page.goto(console.url + path)
         await page.wait_for_selector("a.group")
         await page.get_by_label("Function").select_option("count")
-        await page.wait_for_selector("text=130 values")
+        await page.wait_for_selector("text=130 found")
         assert "function=count" in page.url
         await page.get_by_role("navigation", name="State").get_by_role("link", name="In error").click()
         await page.wait_for_selector("text=No value matches.")

@@ -249,6 +249,20 @@ def test_the_clock_that_differs_from_the_others_is_wrong(here: float, servers: l
         assert f"the clock of {name} (NTP)" in reason.advice
 
 
+def test_what_is_quiet_may_have_values_in_error() -> None:
+    [well] = explain(QUIET)
+    assert (well.code, well.text, well.advice) == (
+        "quiet",
+        "nothing waits: requests and values are up to date as of commit 7",
+        "",
+    )
+    for errors, failing in ((1, "1 value is"), (1200, "1,200 values are")):
+        [reason] = explain(replace(QUIET, log=replace(DONE, errors=errors)))
+        assert (reason.code, reason.waits) == ("quiet", False)
+        assert reason.text.startswith(f"nothing waits, but {failing} in error")
+        assert "rebaser explain ws cs ID" in reason.advice
+
+
 def test_a_clock_that_was_wrong_when_it_last_wrote_is_forgiven_if_it_is_right_now() -> None:
     facts = replace(CASES["clock_wrong"], servers=(replace(NOBODY, about=OwnerFacts(skew=0.0)),))
     assert [reason.code for reason in explain(facts)] == ["quiet"]

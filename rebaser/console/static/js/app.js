@@ -2,6 +2,7 @@
 
 import { follow, read, act, logout } from "./data.js";
 import { intoRows, keepFocus, step } from "./focus.js";
+import { withTyped } from "./format.js";
 import { html, keyed, render } from "./html.js";
 import { remember } from "./kept.js";
 import { loading, missing, unloaded, watchLoading } from "./loading.js";
@@ -75,7 +76,8 @@ function matchRoute(pathname) {
 async function show(moved) {
   const { pathname, search } = window.location;
   const found = matchRoute(pathname.length > 1 ? pathname.replace(/\/$/, "") : pathname);
-  clearTimeout(typing);
+  clearTimeout(typing.timer);
+  typing = { timer: 0, href: "" };
   // No name has characters that cannot be seen, so those of an address would only mislead. Line breaks separate ids.
   const query = Object.fromEntries([...new URLSearchParams(search)].map(([name, text]) => [name, text.replace(/(?!\n)[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, "")]));
   const at = { pathname, query, path: found?.path ?? {} };
@@ -106,7 +108,7 @@ async function show(moved) {
 const load = (name) => import(`./pages/${name}.js`).then((module) => module.page, () => unloaded(() => app.feeds.get("overview").failed));
 
 function go(href, { replace = false } = {}) {
-  const target = new URL(href, window.location.href);
+  const target = withTyped(href, window.location.href, typing.href);
   if (target.href === window.location.href) return;
   window.history[replace ? "replaceState" : "pushState"](null, "", target.pathname + target.search);
   show(!replace);
@@ -173,15 +175,16 @@ function renew() {
 
 const dataNow = () => Object.fromEntries([...app.feeds].map(([name, one]) => [name, one.data]));
 
-let typing = 0;
+// The search that begins once nobody types any more.
+let typing = { timer: 0, href: "" };
 const tools = {
   go,
   act,
   reload,
   // Go somewhere in place of the present entry of the history, once nobody types any more.
   soon(href) {
-    clearTimeout(typing);
-    typing = setTimeout(() => go(href, { replace: true }), TYPING);
+    clearTimeout(typing.timer);
+    typing = { timer: setTimeout(() => go(href, { replace: true }), TYPING), href };
   },
   // What stands in place of something that is not there yet.
   pending(name, meanwhile = loading()) {

@@ -55,3 +55,16 @@ export function address(path, query, changes = {}) {
   const text = all.toString();
   return text ? `${path}?${text}` : path;
 }
+
+// Where a link of the page `here` leads while somebody types: what differs from `here` in the address of the search is kept.
+export function withTyped(link, here, search) {
+  const [target, from, to] = [link, here, search || here].map((href) => new URL(href, here));
+  if (target.pathname !== from.pathname) return target;
+  const [before, after] = [from.searchParams, to.searchParams];
+  for (const name of new Set([...before.keys(), ...after.keys()])) {
+    if (after.get(name) === before.get(name)) continue;
+    if (after.has(name)) target.searchParams.set(name, after.get(name));
+    else target.searchParams.delete(name);
+  }
+  return target;
+}

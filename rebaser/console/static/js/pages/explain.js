@@ -10,15 +10,18 @@ const PLACES = {
   dead_letters: (at) => [address("/dead-letters", at.path), "Look at them"],
   conflicts: (at) => [base(at, "/conflicts"), "Settle the conflicts"],
   behind: (at) => [base(at, "/changes"), "Look at the changes"],
+  // Nothing waits, but values may be in error.
+  quiet: (at, one) => (one.advice ? [address(base(at), { state: "error" }), "Look at the values in error"] : []),
   dvu_waiting: (at) => [base(at, "/updates"), "Look at the updates"],
 };
 
 function reason(at, one, index) {
-  const [place, word] = PLACES[one.code]?.(at) ?? [];
+  const [place, word] = PLACES[one.code]?.(at, one) ?? [];
+  const isWell = one.code === "quiet" && !one.advice;
   return keyed(
     `${index} ${one.code}`,
-    html`<li class=${`notice ${one.waits ? "warn" : one.code === "quiet" ? "good" : ""}`}>
-      ${icon(one.waits ? "clock" : one.code === "quiet" ? "check" : "ring")}
+    html`<li class=${`notice ${one.waits ? "warn" : isWell ? "good" : ""}`}>
+      ${icon(one.waits ? "clock" : isWell ? "check" : "ring")}
       <div><strong>${one.text}</strong><p>${withCode(one.advice)}</p>${place ? html`<p><a href=${place}>${word}</a></p>` : null}<p class="dim mono">${one.code}</p></div>
     </li>`,
   );

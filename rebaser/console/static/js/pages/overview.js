@@ -16,6 +16,7 @@ export function headline(data) {
   }
   if (data.servers.some((server) => server.trouble)) return ["warn", "A server reports trouble", "See below"];
   if (data.deadLetters) return ["warn", `${plural(data.deadLetters, "request")} could not be processed`, html`<a href="/dead-letters">See why</a>`];
+  if (data.withErrors) return ["warn", `${plural(data.withErrors, "change set")} ${data.withErrors === 1 ? "has" : "have"} values in error`, html`<a href="/change-sets?state=errors&sort=errors">See which</a>`];
   if (data.active - data.activities.owned > 0) return ["good", "All well", `${plural(data.active - data.activities.owned, "change set")} at work`];
   return ["good", "All quiet", "No request waits, and no update is due"];
 }
