@@ -161,7 +161,7 @@ class Owner(Actor):
         group = self.group
         assert group is not None  # noqa: S101 - set by `run`, which is the only caller
         for effect in effects:
-            if effect is _AWAIT:  # this one and the next come first, because each commit causes them
+            if effect is _AWAIT:  # this effect and the next are checked first, because each commit has one
                 self._awaiting = True
                 self._check_queue()
             elif effect is _DECIDE:

@@ -2,10 +2,10 @@
 
 This module does no I/O; `fleet_watch` reads the data.
 
-Invariant: the cost of `FleetState.look` depends on the number of active change sets, and that of
-`FleetState.look_early` on the number of those that have changed since; neither depends on the number that exist. (Both
-copy some lists, which takes 10 ns for each item.) A change set is active if it has changed, has queued requests, has a
-task, or has derived values to update.
+Invariant: the cost of `FleetState.look` depends on the number of active change sets, and the cost of
+`FleetState.look_early` on the number of change sets that have changed since the last look. Neither depends on the
+number of change sets that exist, except for copies of lists, which take 10 ns for each item. A change set is active if
+it has changed, has queued requests, has a task, or has derived values to update.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -162,7 +162,7 @@ class FleetState:
         self._commits = 0  # since the last call of `look`
         self._deleted = 0
         self._waiting: dict[ChangeSetKey, float] = {}
-        self._rows: dict[ChangeSetKey, ActiveChangeSet] = {}  # of the last call, sorted by name
+        self._rows: dict[ChangeSetKey, ActiveChangeSet] = {}  # those of the last look, sorted by name
         self._complete = False  # whether `_rows` are of these logs
         self._unborn: set[ChangeSetKey] = set()  # those with requests, but without a log in the last call of `look`
 

@@ -93,7 +93,8 @@ class BranchOperations(PageOperations):
         if wait == "derived" and await self._owes(key, created):
             # Servers do not load a new change set until it receives a request, so send a request without updates.
             await self.enqueue_updates_with_reply(workspace, change_set, (), wait="derived", timeout=timeout)
-        if at is None and target in (None, parent):  # it has all edits of its target, which need not be read
+        if at is None and target in (None, parent):
+            # It was created with all edits of its target, so the target need not be read.
             with translate_missing_stream():
                 stored = await self._reader.newest_message(key, created)
             info = None if stored is None else info_of(key, stored)

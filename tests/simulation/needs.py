@@ -36,8 +36,8 @@ class Blob:
 
 @dataclass
 class Window:
-    """The time of a run since its listing of the store: the blobs that no message needed at some moment of it, and
-    those that were stored again."""
+    """What has happened since a run listed the store: `free` are the blobs that no message needed at some moment, and
+    `renewed` are the blobs that were stored again."""
 
     free: set[str] = field(default_factory=set)
     renewed: set[str] = field(default_factory=set)

@@ -144,7 +144,7 @@ async def test_a_chain_has_all_commits_after_a_position_or_is_none(seed: int, mo
             assert await read_chain(reader, KEY, after, newest, lambda one: one.sequence != refused) is None  # noqa: B023 - called at once
         else:
             assert found is None
-    if newest.previous + 1 < newest.sequence:  # no commit of this log is at that position
+    if newest.previous + 1 < newest.sequence:  # no commit of this log has that sequence
         assert await read_chain(reader, KEY, newest.previous + 1, newest) is None
     assert len(commits) == len(messages) - purged - len(foreign & {one.sequence for one in messages[purged:]})
 

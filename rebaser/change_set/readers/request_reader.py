@@ -197,8 +197,8 @@ class RequestReader:
 def _failed(
     sequence: int, request_id: RequestId | None, error: RebaserError, redrive: int, digest: bytes = b""
 ) -> QueuedRequest:
-    """Return a request that cannot be processed because of `error`. Without a valid id, it is recorded under an id that
-    no request can have."""
+    """Return a request that cannot be processed because of `error`. If `request_id` is None, the result has an id that
+    no client can use."""
     return QueuedRequest(sequence, request_id or sequence_id(sequence), error=error, redrive=redrive, digest=digest)
 
 
