@@ -28,6 +28,8 @@ log = structlog.get_logger(__name__)
 
 GROUP = 256  # maximum number of deletes that are sent at once
 GATHER = 0.1  # seconds for which sequences are collected, because many deletes together take as long as one
+GATHER_MAX = 1.0  # maximum seconds for which more are awaited, because a purge of more messages takes hardly longer
+ENOUGH = 8  # times the least number of messages for which a purge pays; no more are awaited
 CONSUMERS_PER_DELETE = 16  # a purge visits each consumer of the stream; for so many, it takes as long as for a message
 RETRY = 1.0  # seconds until failed deletes are sent again
 NO_PURGE = 60.0  # seconds without purges after one that failed
@@ -46,6 +48,9 @@ class RequestDeleter:
         self._on_refusal = on_refusal
         self._queue: list[int] = []
         self._created = ""  # the creation time of the stream that the sequences in `_queue` belong to
+        # What the last look at the stream found: the number of its consumers, and whether most of the queued sequences
+        # were the oldest messages. If not, for instance because other servers decide requests, more are not awaited.
+        self._consumers, self._mostly_oldest = 0, True
         self._wake = anyio.Event()
         self._purge_after = 0.0  # the time (`anyio.current_time`) from which purges are tried again
 
@@ -73,27 +78,44 @@ class RequestDeleter:
         """Delete the added sequences, until cancelled."""
         while True:
             await self._wake.wait()
-            await anyio.sleep(GATHER)
+            await self._gather()
             self._wake = anyio.Event()
             if await self._purge_oldest():
                 self._wake.set()  # what is left may be the oldest messages in the next round
             else:
                 await self.flush()
 
+    async def _gather(self) -> None:
+        """Wait until enough sequences are queued for a cheap purge, or are not coming fast enough for any purge."""
+        began, least = anyio.current_time(), self._least_for_purge()
+        while True:
+            await anyio.sleep(GATHER)
+            waited, count = anyio.current_time() - began, len(self._queue)
+            coming = count * GATHER_MAX >= least * waited
+            expected = coming and self._mostly_oldest and began >= self._purge_after
+            if not expected or count >= ENOUGH * least or waited >= GATHER_MAX:
+                return
+
+    def _least_for_purge(self) -> int:
+        """Return the number of messages from which a purge takes NATS less time than single deletes."""
+        return thresholds.now.purge_min_requests + self._consumers // CONSUMERS_PER_DELETE
+
     async def _purge_oldest(self) -> bool:
         """Delete the oldest messages of the stream with one call, if they were all added and there are many of them.
         Return whether they were deleted."""
-        at_least = thresholds.now.purge_min_requests
-        if len(self._queue) < at_least or anyio.current_time() < self._purge_after:
+        if len(self._queue) < thresholds.now.purge_min_requests or anyio.current_time() < self._purge_after:
             return False
         try:
             info = await self._js.stream_info(self._stream)
+            self._consumers = info.consumers
             if self._drop_outdated(info):
                 return False
             added, end = set(self._queue), info.first_sequence
             while end in added:
                 end += 1
-            if end - info.first_sequence < at_least + info.consumers // CONSUMERS_PER_DELETE:
+            count = end - info.first_sequence
+            self._mostly_oldest = 2 * count >= len(self._queue)
+            if count < self._least_for_purge():
                 return False
             await self._js.purge(self._stream, sequence=end)
         except RebaserError as error:

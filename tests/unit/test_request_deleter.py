@@ -251,3 +251,47 @@ async def test_sequences_of_another_stream_replace_those_that_wait() -> None:
     deleter.add([3], "2026-02-02T00:00:00Z")
     await deleter.flush()
     assert stream.deleted == {3}
+
+
+async def test_more_requests_are_awaited_while_enough_for_a_cheap_purge_are_coming(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(deleting, "GATHER", 0.001)
+    monkeypatch.setattr(deleting, "GATHER_MAX", 3600.0)
+    stream = Purgeable(set(range(1, 100)))
+    deleter = RequestDeleter(cast("Any", stream), "requests")
+    enough = 4 * deleting.ENOUGH
+    with forced(Thresholds(purge_min_requests=4)):
+        async with anyio.create_task_group() as group:
+            group.start_soon(deleter.run)
+            deleter.add(range(1, enough), CREATED)
+            await anyio.sleep(0.05)
+            assert (stream.purges, deleter.queued) == ([], enough - 1)
+            deleter.add([enough], CREATED)
+            with anyio.fail_after(60):
+                while deleter.queued:  # noqa: ASYNC110 - nothing tells
+                    await anyio.sleep(0.001)
+            group.cancel_scope.cancel()
+    assert (stream.purges, stream.calls) == ([enough + 1], 0)
+
+
+@pytest.mark.parametrize("why", ["slow", "late", "refused", "others"])
+async def test_no_more_requests_are_awaited_if_no_purge_is_expected(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    """Because too few are coming, because the first has waited for long enough, because NATS refuses purges, or because
+    most of those before were not the oldest in the stream."""
+    monkeypatch.setattr(deleting, "GATHER", 0.001)
+    monkeypatch.setattr(deleting, "GATHER_MAX", 0.001 if why == "late" else 3600.0)
+    stream = Purgeable({1, 2, 3, 4, 5})
+    deleter = RequestDeleter(cast("Any", stream), "requests")
+    with forced(Thresholds(purge_min_requests=10**9 if why == "slow" else 4)):
+        if why == "refused":
+            deleter._purge_after = anyio.current_time() + 3600
+        if why == "others":
+            stream.messages |= {10, 11, 12, 13}
+            deleter.add([10, 11, 12, 13], CREATED)
+            assert not await deleter._purge_oldest()
+            await deleter.flush()
+            stream.deleted.clear()
+        deleter.add([2, 3, 4, 5], CREATED)
+        await delete_until_idle(deleter)
+    assert (stream.purges, stream.deleted) == ([], {2, 3, 4, 5})
