@@ -278,11 +278,12 @@ class RebaserClient(RevertOperations, StatusOperations):
                     inbox=inbox,
                 )
                 request.trace(spans, updates)
+                hinted = self._task_publisher.hint(key)
                 await self._sender.store(request, deadline)
                 entered = False
                 self._in_flight.release()
                 stored_at = self._loop.time()
-                self._task_publisher.start_unless_answered(key, reply)
+                self._task_publisher.start_unless_answered(key, reply, hinted=hinted)
                 self._resender.add(request)
                 try:
                     received = await reply

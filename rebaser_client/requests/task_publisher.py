@@ -11,6 +11,10 @@ The answer to a request shows that the change set has an owner. Therefore, while
 answered, its task is published only if a request stays unanswered for several times the usual time of an answer, and
 for at least `PATIENCE` seconds. Without this delay, a slow server would get a task with every request.
 
+The first request of a change set is preceded by a hint: a task that is sent together with the request, and without an
+ack. Nearly always, it wakes an owner a round trip earlier, and the answer makes another task unnecessary. Nothing
+relies on a hint: a request that stays unanswered is served by a publish that begins after its ack, as described above.
+
 If a task cannot be published, because the stream is full or NATS does not answer for `GIVE_UP` seconds, the sweeper
 finds the request and publishes the task.
 """
@@ -40,7 +44,7 @@ GIVE_UP = 30.0  # seconds; a cluster that lost a node takes about ten seconds to
 USUAL_TIMES = 4
 PATIENCE, PATIENCE_MAX = 0.02, 0.5  # the minimum and the maximum of that delay, in seconds
 RECENTLY = 5.0  # seconds for which an answer is recent; by default, an owner keeps an idle change set for 10 s
-MAX_KNOWN = 50_000  # maximum number of change sets whose newest answer is remembered
+MAX_KNOWN = 50_000  # maximum number of change sets whose newest answer, or newest hint, is remembered
 
 
 async def publish_task(js: JetStream, subjects: Subjects, key: ChangeSetKey) -> bool:
@@ -91,6 +95,7 @@ class TaskPublisher:
         self._next: dict[ChangeSetKey, anyio.Event] = {}
         self._running: set[ChangeSetKey] = set()
         self._answered_at: dict[ChangeSetKey, float] = {}
+        self._hinted_at: dict[ChangeSetKey, float] = {}
         # Tasks to publish later: the due time (loop time), the change set, and the reply after which no task is needed.
         self._deferred: deque[tuple[float, ChangeSetKey, asyncio.Future[Msg]]] = deque()
         self._watching_deferred = False
@@ -121,14 +126,31 @@ class TaskPublisher:
             self._deferred.popleft()
         self._usual += (min(now - stored_at, PATIENCE_MAX) - self._usual) / 16
 
-    def start_unless_answered(self, key: ChangeSetKey, reply: asyncio.Future[Msg]) -> None:
-        """Publish a task for a request whose answer `reply` awaits.
+    def hint(self, key: ChangeSetKey) -> bool:
+        """Send a task ahead of a request, unless an owner of the change set answered recently. Return whether it was
+        sent, now or just before another request. It may be lost, and an owner that it wakes may end before the request
+        is stored."""
+        now = self._loop.time()
+        if now - self._answered_at.get(key, -RECENTLY) < RECENTLY:
+            return False
+        if now - self._hinted_at.get(key, -PATIENCE) >= PATIENCE:
+            if len(self._hinted_at) >= MAX_KNOWN:
+                self._hinted_at.clear()
+            try:
+                self._js.connection.publish_soon(self._subjects.task(key), b"", None)
+            except RebaserError:
+                return False
+            self._hinted_at[key] = now
+        return True
 
-        If an owner of the change set answered recently, the task is published only if the request stays unanswered for
-        too long. Otherwise, it is published at once.
+    def start_unless_answered(self, key: ChangeSetKey, reply: asyncio.Future[Msg], *, hinted: bool = False) -> None:
+        """Publish a task for a request whose answer `reply` awaits. `hinted` tells whether a hint preceded the request.
+
+        After a hint, or if an owner of the change set answered recently, the task is published only if the request
+        stays unanswered for too long. Otherwise, it is published at once.
         """
         now = self._loop.time()
-        if now - self._answered_at.get(key, -RECENTLY) >= RECENTLY:
+        if not hinted and now - self._answered_at.get(key, -RECENTLY) >= RECENTLY:
             self.start(key)
             return
         patience = max(PATIENCE, min(self._usual * USUAL_TIMES, PATIENCE_MAX))

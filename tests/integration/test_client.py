@@ -135,6 +135,27 @@ async def test_a_timeout_names_the_request_that_may_still_be_applied(
 
 
 @pytest.mark.usefixtures("topology")
+async def test_the_first_request_of_a_change_set_wakes_an_owner_before_it_is_confirmed(
+    client: RebaserClient, js: JetStream, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that is published after the confirmation would arrive a round trip later."""
+    confirmed = anyio.Event()
+
+    async def never_confirmed(*_: object) -> None:
+        confirmed.set()
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(sender.RequestSender, "store", never_confirmed)
+    async with anyio.create_task_group() as group:
+        group.start_soon(client.enqueue_updates_with_reply, "ws", "cs", [Set("a", 1)])
+        with anyio.fail_after(60):
+            await confirmed.wait()
+            while await js.last(subjects.tasks_stream, subjects.task(KEY)) is None:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+        group.cancel_scope.cancel()
+
+
+@pytest.mark.usefixtures("topology")
 async def test_who_asks_to_recompute_says_how_long_to_wait(client: RebaserClient) -> None:
     with anyio.fail_after(60), pytest.raises(RequestTimeout, match=r"within 0\.2 s"):
         await client.recompute("ws", "cs", timeout=0.2)

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from rebaser_client.errors import NotAllowed
+from rebaser_client.errors import NotAllowed, NotConnectedError
 from rebaser_client.jetstream import ApiError, Msg
 from rebaser_client.requests import task_publisher
 from rebaser_client.requests.task_publisher import TaskPublisher
@@ -98,6 +98,60 @@ async def test_calls_before_it_begins_share_it(publisher: TaskPublisher, tasks: 
     for one in [publisher.start(KEY) for _ in range(3)]:
         await one.wait()
     assert tasks.begun == 1
+
+
+class Hints:
+    """A `JetStream` whose connection records what is sent without an ack. It may be down."""
+
+    def __init__(self, publisher: TaskPublisher) -> None:
+        self.connection = self
+        self.subjects: list[str] = []
+        self.down = False
+        publisher._js = cast("Any", self)
+
+    def publish_soon(self, subject: str, *_: object) -> bool:
+        if self.down:
+            raise NotConnectedError("down")
+        self.subjects.append(subject)
+        return True
+
+
+async def test_a_hint_is_sent_once_for_simultaneous_requests_and_not_while_an_owner_answers(
+    publisher: TaskPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_publisher, "PATIENCE", 3600.0)
+    hints, other = Hints(publisher), ChangeSetKey("ws", "other")
+    assert [publisher.hint(key) for key in (KEY, KEY, other)] == [True, True, True]
+    assert hints.subjects == [Subjects("").task(KEY), Subjects("").task(other)]
+    publisher.record_answer(other, asyncio.get_running_loop().time())
+    assert not publisher.hint(other)
+    monkeypatch.setattr(task_publisher, "PATIENCE", 0.0)
+    monkeypatch.setattr(task_publisher, "MAX_KNOWN", 2)
+    assert publisher.hint(KEY)
+    assert len(hints.subjects) == 3
+    assert len(publisher._hinted_at) == 1
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_request_that_is_not_answered_after_a_hint_wakes_an_owner(
+    publisher: TaskPublisher, tasks: Tasks
+) -> None:
+    """The hint may have been lost, or refused because of the task of an owner that ended before the request."""
+    Hints(publisher)
+    reply = asyncio.get_running_loop().create_future()
+    publisher.start_unless_answered(KEY, reply, hinted=publisher.hint(KEY))
+    assert tasks.begun == 0
+    await tasks.begin(1)
+
+
+async def test_a_hint_that_could_not_be_sent_is_no_reason_to_wait(publisher: TaskPublisher, tasks: Tasks) -> None:
+    hints = Hints(publisher)
+    hints.down = True
+    reply = asyncio.get_running_loop().create_future()
+    hinted = publisher.hint(KEY)
+    assert not hinted
+    publisher.start_unless_answered(KEY, reply, hinted=hinted)
+    await tasks.begin(1)
 
 
 def failed(reply: asyncio.Future[Msg]) -> None:
