@@ -34,15 +34,19 @@ class Loads:
         return ", ".join(self._reads.get(key, ()))
 
 
-@contextmanager
-def reading(what: str) -> Iterator[None]:
-    """Note that `what` is read within this context, if it is read to load a change set."""
-    reads = _CURRENT.get()
-    if reads is None:
-        yield
-        return
-    reads.append(what)
-    try:
-        yield
-    finally:
-        reads.remove(what)
+class reading:  # noqa: N801 - used like a function
+    """A context manager that notes that `what` is read, if it is read to load a change set."""
+
+    __slots__ = ("_reads", "_what")
+
+    def __init__(self, what: str) -> None:
+        self._reads = _CURRENT.get()
+        self._what = what
+
+    def __enter__(self) -> None:
+        if self._reads is not None:
+            self._reads.append(self._what)
+
+    def __exit__(self, *_: object) -> None:
+        if self._reads is not None:
+            self._reads.remove(self._what)

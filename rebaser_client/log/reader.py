@@ -82,7 +82,6 @@ class StateLoader(CommitReader):
         version, `PositionPurged` if a part of the log that the state needs was purged, and `UnprocessableError` with
         code `no_such_position` for a sequence that the stream has not reached.
         """
-        advice = f"see `{command('doctor', key.workspace, key.change_set)}`"
         backoff = Backoff(RELOAD_MIN)
         problem: BrokenChain | None = None
         while backoff.attempt < LOAD_ATTEMPTS:
@@ -99,8 +98,8 @@ class StateLoader(CommitReader):
                     raise
                 if at is not None:
                     await self.check_readable(key, at)
-                raise type(error)(f"{error.message}; {advice}", code=error.code) from error
-        raise TransientError(f"the log of {key} cannot be read: {problem}; {advice}", code="broken_chain")
+                raise type(error)(f"{error.message}; {_advice(key)}", code=error.code) from error
+        raise TransientError(f"the log of {key} cannot be read: {problem}; {_advice(key)}", code="broken_chain")
 
     async def load_values(
         self, key: ChangeSetKey, ids: Iterable[str], at: At | None = None, *, stale: bool = True
@@ -317,3 +316,7 @@ def _weight(commit: Commit, data: bytes) -> int:
     """Return the weight of a commit in bytes: its payload `data`, its blobs, and `COMMIT_OVERHEAD`."""
     tail = None if commit.origin is None else commit.origin.tail_blob
     return len(data) + COMMIT_OVERHEAD + sum(blob.size for blob in (*commit.folded_blobs, tail) if blob)
+
+
+def _advice(key: ChangeSetKey) -> str:
+    return f"see `{command('doctor', key.workspace, key.change_set)}`"
