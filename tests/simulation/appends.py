@@ -1,5 +1,6 @@
 """Checks the order of what a process sends: an owner sends nothing that depends on an append before the append is
-answered, and a client has its request stored before it publishes the task.
+answered, and a client has its request stored before it publishes the task. A task without a reply subject is a hint, on
+which nothing relies, and which may precede the request.
 
 The checks hold only in worlds in which no process is killed or stopped: elsewhere, an owner may abandon an append.
 """
@@ -34,7 +35,7 @@ class Appends:
             self._replies[reply] = process, subject
         elif subject.startswith(f"{self._subjects.root}.requests."):
             self._replies[reply] = process, subject
-        elif subject.startswith(f"{self._subjects.root}.tasks.") and process.name.startswith("c"):
+        elif subject.startswith(f"{self._subjects.root}.tasks.") and process.name.startswith("c") and reply:
             _, key = self._subjects.parse(subject)
             if (process, self._subjects.requests(key)) not in self._stored:
                 self._broken(f"{process} publishes a task of {key} before it has stored a request")

@@ -63,3 +63,16 @@ def test_the_first_word_of_the_next_owner_ends_all_tries_of_the_last() -> None:
     log.strike("two")
     log.announce("one", 3)
     assert log.tries.ended[6] == 2
+
+
+def test_a_try_may_also_end_because_the_next_owner_stood_still() -> None:
+    """It has a task that was delivered to the last owner, too, while it stood still."""
+    log = Log()
+    log.strike("three")
+    log.announce("one", 1)
+    log.strike("two")
+    log.announce("two", 2)
+    log.announce("three", 3)
+    assert log.tries.ended[6] == 1 + 1
+    log.commit(Kind.DVU, "four")
+    assert log.tries.ended[6] == 1 + 1

@@ -44,7 +44,10 @@ class Tries:
             same = attempt is not None and attempt.sequence == sequence
             taken_back = same and attempt is not None and attempt.deaths < self._deaths[sequence]
             if not taken_back:
-                self.ended[sequence] += any(at >= since for at in self.strikes.of(owner))
+                # A server that stood still may have a task that was meanwhile delivered to `owner`, too. It then takes
+                # the attempt for one that ended.
+                struck = (*self.strikes.of(owner), *self.strikes.of(commit.owner))
+                self.ended[sequence] += any(at >= since for at in struck)
         if attempt is not None:
             if attempt.deaths > self._deaths.get(attempt.sequence, 0):
                 # A server may be killed after it has sent the announcement, and before the announcement arrives.
