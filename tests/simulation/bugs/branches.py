@@ -104,7 +104,7 @@ BUGS = (
     bug(
         "an apply overwrites what the branch has not seen",
         "gentle",
-        10,
+        9,
         "rebaser_core.branches.merge",
         "            if same_definition(ours, entry.base):\n",
         "            if True:\n",
@@ -112,7 +112,7 @@ BUGS = (
     bug(
         "a target forgets which branches it took",
         "gentle",
-        6,
+        5,
         STATE,
         "            self.taken[commit.source.change_set] = sequence\n",
         "            pass\n",
@@ -120,7 +120,7 @@ BUGS = (
     bug(
         "a checkpoint forgets which branches were applied",
         "gentle",
-        6,
+        10,
         "rebaser_core.checkpoint.writer",
         'self._branch |= {"taken": dict(state.taken)} if state.taken else {}',
         "self._branch |= {}",
@@ -152,7 +152,7 @@ BUGS = (
     bug(
         "what is brought back lacks the last commit before its deletion",
         "gentle",
-        292,
+        60,
         "rebaser.change_set.log.tombstones",
         "            loaded = await reader.load(key, commit.previous)\n",
         "            loaded = await reader.load(key, commit.previous - 1)\n",
@@ -201,7 +201,7 @@ BUGS = (
     bug(
         "a branch is applied again before it took over its last apply",
         "gentle",
-        118,
+        5,
         "rebaser_core.decisions.apply",
         "    if taken > base:\n",
         "    if False:\n",
@@ -217,7 +217,7 @@ BUGS = (
     bug(
         "a branch whose derived values are not up to date is applied",
         "gentle",
-        105,
+        28,
         OFFER,
         "    if covered < edited and not apply.allow_stale:\n",
         "    if False:\n",

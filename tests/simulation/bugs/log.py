@@ -30,7 +30,7 @@ BUGS = (
     bug(
         "an append that is not answered counts as landed",
         "harsh",
-        44,
+        22,
         COMMIT_LOG,
         """                may_have_landed = True
 """,
@@ -40,7 +40,7 @@ BUGS = (
     bug(
         "an append that is not answered counts as lost",
         "gentle",
-        1,
+        6,
         COMMIT_LOG,
         """                may_have_landed = True
 """,
@@ -50,7 +50,7 @@ BUGS = (
     bug(
         "whatever stands behind the expected sequence counts as our own",
         "harsh",
-        7,
+        4,
         COMMIT_LOG,
         "if decode_commit(stored.headers, stored.data).id == commit_id:",
         "if decode_commit(stored.headers, stored.data).id:",
@@ -125,7 +125,7 @@ BUGS = (
     bug(
         "what an update computed is not in the next delta of a checkpoint",
         "gentle",
-        108,
+        37,
         "rebaser_core.state.value_columns",
         "        self._touched[row] = 1\n        if fault is not None:",
         "        if fault is not None:",
@@ -133,7 +133,7 @@ BUGS = (
     bug(
         "what was removed is not in the next delta of a checkpoint",
         "gentle",
-        9,
+        27,
         "rebaser_core.state.columns",
         "            self.gone.add(id_)\n",
         "",
@@ -172,7 +172,7 @@ BUGS = (
     bug(
         "who defined a value is forgotten when the overlay is merged",
         "gentle",
-        10,
+        6,
         "rebaser_core.state.overlay",
         "columns.state[row], columns.edited[row] = STATE_CODES[cell.state], cell.edited",
         "columns.state[row] = STATE_CODES[cell.state]",
@@ -180,7 +180,7 @@ BUGS = (
     bug(
         "a revert takes back what was edited again",
         "gentle",
-        10,
+        9,
         "rebaser_core.branches.merge",
         "            if same_definition(ours, entry.base):\n",
         "            if True:\n",

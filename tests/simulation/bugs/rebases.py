@@ -38,7 +38,7 @@ BUGS = (
     bug(
         "a branch is closed though it has edits that were not applied",
         "gentle",
-        5,
+        10,
         REPLAY,
         "not applied.keep and branch.own <= applied.sequence",
         "not applied.keep",
@@ -86,7 +86,7 @@ BUGS = (
     bug(
         "a blind edit settles a conflict",
         "gentle",
-        22,
+        27,
         DECIDE,
         "                if request.expect_at is not None and request.action is None:\n",
         "                if request.action is None:\n",
@@ -94,7 +94,7 @@ BUGS = (
     bug(
         "an edit that did not see the conflict settles it",
         "gentle",
-        280,
+        774,
         DECIDE,
         " or (id_ in conflicts and conflicts[id_].recorded_at > at)",
         "",
@@ -118,7 +118,7 @@ BUGS = (
     bug(
         "a conflict stays although the target went back",
         "gentle",
-        280,
+        32,
         REPLAY,
         "in_conflict = not same_definition(their, common)",
         "in_conflict = True",
@@ -142,7 +142,7 @@ BUGS = (
     bug(
         "what a branch takes over stays changed",
         "gentle",
-        93,
+        10,
         BRANCH,
         "        self.changes.pop(id_, None)\n        self.conflicts.pop(id_, None)\n",
         "        self.conflicts.pop(id_, None)\n",
@@ -175,7 +175,7 @@ BUGS = (
     bug(
         "a pull comes in front of what is queued",
         "gentle",
-        22,
+        163,
         BRANCH_PULLER,
         "        until = 0 if newest is None else newest.sequence\n",
         "        until = 0\n",
@@ -208,7 +208,7 @@ BUGS = (
     bug(
         "a failed pull fails its owner",
         "gentle",
-        2,
+        114,
         BRANCH_PULLER,
         "        except RebaserError as error:\n            self._failed(error)\n",
         "        except RebaserError:\n            raise\n",

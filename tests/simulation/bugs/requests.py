@@ -109,7 +109,7 @@ BUGS = (
     bug(
         "a try of a request that waits is not recorded",
         "harsh",
-        5,
+        30,
         PROCESSOR,
         "            await commits.append(commits.draft(Kind.ATTEMPT, attempt=attempt,",
         "            (commits.draft(Kind.ATTEMPT, attempt=attempt,",
@@ -141,7 +141,7 @@ BUGS = (
     bug(
         "a message that was lost on its way from the queue is not missed",
         "harsh",
-        50,
+        4,
         "rebaser_client.jetstream.ordered.consumer",
         "if message.consumer_sequence != generation.sequence + 1:",
         "if False:",
@@ -157,7 +157,7 @@ BUGS = (
     bug(
         "an edit is not seen by those behind it in the same commit",
         "gentle",
-        32,
+        10,
         DECIDE,
         "if id_ in self._present or id_ in moved]",
         "if id_ in moved]",

@@ -61,7 +61,7 @@ BUGS = (
     bug(
         "no recheck",
         "gentle",
-        34,
+        56,
         OWNER,
         "                left = await recheck(self._context, self._commits, self._processor, self._puller)\n",
         "                left = False\n",
@@ -69,7 +69,7 @@ BUGS = (
     bug(
         "the recheck comes before the ack",
         "gentle",
-        34,
+        56,
         LIFECYCLE,
         "return replace(state, phase=Phase.RECHECKING), (Command.RECHECK,)",
         "return replace(state, phase=Phase.DONE), ()",
@@ -77,7 +77,7 @@ BUGS = (
     bug(
         "the recheck does not wait until the task is gone",
         "gentle",
-        65,
+        22,
         LEASE,
         "if stored is None or stored.sequence != self.task.sequence:",
         "if True:",
@@ -104,7 +104,7 @@ BUGS = (
     bug(
         "tasks have a message id",
         "gentle",
-        2,
+        11,
         "rebaser_client.requests.task_publisher",
         'await js.publish(subjects.task(key), b"")',
         'await js.publish(subjects.task(key), b"", {"Nats-Msg-Id": str(key)})',
@@ -123,7 +123,7 @@ BUGS = (
     bug(
         "the client sends again under a new id",
         "harsh",
-        5,
+        11,
         "rebaser_client.requests.sender",
         """            except TransientError:
                 maybe_stored = True
