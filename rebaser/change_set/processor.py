@@ -198,7 +198,9 @@ class Processor:
 
     async def _commit(self, messages: Sequence[Message], requests: list[QueuedRequest]) -> list[PendingDeadLetter]:
         commits = self._commits
-        async with commits.append_lock():
+        lock = commits.append_lock()
+        await lock.acquire()  # `async with` takes twice as long
+        try:
             state = commits.state
             if requests[0].action is not None:
                 requests[0] = await self._compared(requests[0])
@@ -223,18 +225,16 @@ class Processor:
                 self.applied = decided.applied
             elif decided.decisions:
                 owes = state.owes or await wakes(state, decided.delta) or bool(decided.recompute)
-                commit = of_batch(
-                    commits,
-                    decided,
-                    messages[len(requests) - 1].timestamp_ns // 1_000_000,
-                    owes=owes,
-                    before=await commits.before(decided.delta),
-                )
+                stored_ms = messages[len(requests) - 1].timestamp_ns // 1_000_000
+                before = await commits.before(decided.delta)
+                commit = of_batch(commits, decided, stored_ms, owes=owes, before=before)
                 sequence = await commits.append(commit, self._freshness)
                 self.applied = decided.applied
                 if decided.skipped:
                     self._log.error("requests_skipped", commit=commit.id, count=decided.skipped)
             self.rebasing = False
+        finally:
+            lock.release()
         if repeated := len(decided.answers) - len(decided.decisions):
             feeds.requests_repeated(repeated)
         if requests[0].action is not None:
