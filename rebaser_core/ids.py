@@ -26,7 +26,8 @@ RequestId = NewType("RequestId", str)
 """The id of a request: a subject token (a ULID if Rebaser made it), or `@<sequence>` if the request contained no id."""
 
 
-match_token = _TOKEN.fullmatch  # returns None for a text that `check_token` refuses
+# Matches a text of three tokens with spaces between them. No token has a space, so the three are valid if this matches.
+match_tokens = re.compile(rf"{_TOKEN.pattern} {_TOKEN.pattern} {_TOKEN.pattern}").fullmatch
 
 
 def check_token(token: object, what: str) -> str:

@@ -243,7 +243,7 @@ def parse_updates(raw: object, limits: Limits = DEFAULT_LIMITS) -> tuple[Update,
             f"there are {len(raw)} updates; a request may have at most {limits.max_updates}", code="too_large"
         )
     out: list[Update] = []
-    for position, item in enumerate(raw):
+    for item in raw:
         # Most updates set a number. The other conditions are those of `parse_update`.
         if type(item) is dict and len(item) == 3 and item.get("op") == "set" and type(item.get("value")) is int:
             id_, value = item.get("id", ""), item["value"]
@@ -254,7 +254,7 @@ def parse_updates(raw: object, limits: Limits = DEFAULT_LIMITS) -> tuple[Update,
         try:
             out.append(parse_update(item, limits))
         except UnprocessableError as error:
-            raise UnprocessableError(f"update {position}{of_id(item, error.message)}", code=error.code) from None
+            raise UnprocessableError(f"update {len(out)}{of_id(item, error.message)}", code=error.code) from None
     return tuple(out)
 
 

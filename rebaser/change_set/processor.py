@@ -129,8 +129,7 @@ class Processor:
         if count == len(messages):  # nearly always
             return await self._process(messages, self._detector.examine(messages))
         if count:
-            batch = messages[:count]
-            done = await self._process(batch, self._detector.examine(batch))
+            done = await self._process(messages[:count], self._detector.examine(messages[:count]))
             return Processed(done.dead, [*done.rest, *messages[count:]])
         async with self._detector.attempt_alone(messages[0]) as suspicion:
             done = await self._process(messages[:1], suspicion)
@@ -199,7 +198,9 @@ class Processor:
 
     async def _commit(self, messages: Sequence[Message], requests: list[QueuedRequest]) -> list[PendingDeadLetter]:
         commits = self._commits
-        async with commits.append_lock():
+        lock = commits.append_lock()
+        await lock.acquire()  # `async with` takes twice as long
+        try:
             state = commits.state
             if requests[0].action is not None:
                 requests[0] = await self._compared(requests[0])
@@ -224,18 +225,16 @@ class Processor:
                 self.applied = decided.applied
             elif decided.decisions:
                 owes = state.owes or await wakes(state, decided.delta) or bool(decided.recompute)
-                commit = of_batch(
-                    commits,
-                    decided,
-                    messages[len(requests) - 1].timestamp_ns // 1_000_000,
-                    owes=owes,
-                    before=await commits.before(decided.delta),
-                )
+                stored_ms = messages[len(requests) - 1].timestamp_ns // 1_000_000
+                before = await commits.before(decided.delta)
+                commit = of_batch(commits, decided, stored_ms, owes=owes, before=before)
                 sequence = await commits.append(commit, self._freshness)
                 self.applied = decided.applied
                 if decided.skipped:
                     self._log.error("requests_skipped", commit=commit.id, count=decided.skipped)
             self.rebasing = False
+        finally:
+            lock.release()
         if repeated := len(decided.answers) - len(decided.decisions):
             feeds.requests_repeated(repeated)
         if requests[0].action is not None:
@@ -283,9 +282,10 @@ class Processor:
     async def _answer_all(
         self, messages: Sequence[Message], decided: DecidedBatch, sequence: int
     ) -> list[PendingDeadLetter]:
-        answers, dead, done, room = decided.answers, list[PendingDeadLetter](), list[int](), True
-        for message, (decision, earlier) in zip(messages, answers, strict=False):
-            commit = sequence if earlier is None else earlier
+        answers, dead, done, room, at = decided.answers, [], [], True, 0
+        for decision, earlier in answers:
+            message, commit = messages[at], sequence if earlier is None else earlier
+            at += 1
             if decision.outcome is _DEAD and decision.sequence == message.stream_sequence:
                 self._pending_dead[decision.sequence] = PendingDeadLetter(message, decision, commit)
                 dead.append(self._pending_dead[decision.sequence])
@@ -298,7 +298,7 @@ class Processor:
                 done.append(message.stream_sequence)
         if not room:
             await self._context.connection.flush()
-        answered = messages if len(messages) == len(answers) else messages[: len(answers)]
+        answered = messages if len(messages) == at else messages[:at]
         now, commits = feeds.requests_answered(answered, self._taken), self._commits
         if (traces := commits.traces) is not None:
             recording = commits.spans is not None and commits.spans.batch is not None
@@ -308,7 +308,7 @@ class Processor:
                 feeds.requests_traced(spans.answered(sequence, messages, decided, self._taken, append), now)
                 spans.drop_if_idle(commits)
         self._context.deleter.add(done, self.applied.stream)
-        self.answered = messages[len(answers) - 1].stream_sequence
+        self.answered = messages[at - 1].stream_sequence
         return dead
 
     def answer(self, message: Message, decision: Decision, commit: int) -> bool:

@@ -239,8 +239,10 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
         outcome, code = Outcome.ERROR, "nothing_to_recompute"
         message = "no value of this change set is derived" + ("" if function is None else f" by {function!r}")
         message += ", so there is nothing to recompute"
+    position = unresolved = 0
     if outcome is _SUCCESS:
         delta.extend(updates)
+        position, unresolved = _taken(request)
     return Decision(
         request.sequence,
         request.request_id,
@@ -252,7 +254,8 @@ def _decide_one(pending: "_PendingState", request: QueuedRequest, delta: list[Up
         request.attempts if outcome is _DEAD else 0,
         conflicts,
         request.digest,
-        *(_taken(request) if outcome is _SUCCESS else (0, 0)),
+        position,
+        unresolved,
     )
 
 

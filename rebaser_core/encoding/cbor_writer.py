@@ -5,6 +5,7 @@ as long as code that joins such pieces with constant ones, such as the names of 
 """
 
 from functools import lru_cache
+from struct import Struct
 from typing import Any
 
 from rebaser_core.encoding.payload import CBOR, LIST, MAP, TEXT, dumps, head
@@ -12,16 +13,17 @@ from rebaser_core.encoding.payload import CBOR, LIST, MAP, TEXT, dumps, head
 UINT = 0  # the CBOR major type of integers that are not negative
 _FEW = 256  # the heads of smaller numbers and lengths are looked up
 
+_pack_16, _pack_32 = Struct(">BH").pack, Struct(">BI").pack  # faster than `to_bytes`
 _UINTS, _TEXTS, _LISTS, _MAPS = ([head(major, size) for size in range(_FEW)] for major in (UINT, TEXT, LIST, MAP))
 
 
 def uint(number: int) -> bytes:
     """Write an integer from 0 to 2**64 - 1. Raise `OverflowError` for any other integer."""
-    if 0 <= number < _FEW:
-        return _UINTS[number]
-    if 0 <= number < 0x100000000:
-        return b"\x19" + number.to_bytes(2) if number < 0x10000 else b"\x1a" + number.to_bytes(4)
-    return b"\x1b" + number.to_bytes(8)
+    if number < _FEW:
+        return _UINTS[number] if number >= 0 else number.to_bytes(8)  # which raises the error
+    if number < 0x10000:
+        return _pack_16(0x19, number)
+    return _pack_32(0x1A, number) if number < 0x100000000 else b"\x1b" + number.to_bytes(8)
 
 
 def text(content: str) -> bytes:

@@ -306,9 +306,11 @@ def unwrap(raw: object, version: int) -> dict[str, Any]:
     this form, or if its key is not that of `version`."""
     if type(raw) is not dict or len(raw) != 1:
         raise malformed('a payload must be a map with its version as the only key, as in {"v1": {…}}')
-    tag, body = next(iter(raw.items()))
-    if tag != f"v{version}":
-        raise malformed(f"the key of the payload is {str(tag)[:40]!r}; for version {version}, it must be 'v{version}'")
+    tag = f"v{version}"
+    if tag not in raw:
+        found = str(next(iter(raw)))
+        raise malformed(f"the key of the payload is {found[:40]!r}; for version {version}, it must be {tag!r}")
+    body = raw[tag]
     if type(body) is not dict:
         raise malformed(f"the payload must have a map under its key {tag!r}")
     return body

@@ -6,6 +6,7 @@ exception. The time and memory that it needs are proportional to the size of the
 
 import json
 import math
+from collections import defaultdict
 from enum import StrEnum
 from io import SEEK_CUR, BytesIO
 from typing import Any, NoReturn
@@ -19,6 +20,10 @@ from rebaser_core.values import INT64_MAX, INT64_MIN
 # The maximum number of nested arrays and maps around a value in a message. The depth of the value itself
 # (`Limits.max_depth`) is not included.
 FRAME_DEPTH = 8
+
+_KEPT = 64 * 1024  # bytes of the longest payload whose memory is kept for the next one
+# Decoders that no thread uses at the moment, each with its source, by their maximum depth.
+_idle: defaultdict[int, list[tuple[BytesIO, cbor2.CBORDecoder]]] = defaultdict(list)
 
 
 class ContentType(StrEnum):
@@ -61,10 +66,11 @@ def loads(
             f"the payload has {len(payload)} bytes; at most {limits.max_request_bytes} are allowed", code="too_large"
         )
     if content_type is CBOR:
-        source = BytesIO(payload)
-        value = read_item(source, limits) if checked else read_unchecked(source, limits)
-        if source.tell() != len(payload):
-            raise malformed(f"{len(payload) - source.tell()} unexpected bytes follow the message")
+        value, end = read_first(payload, limits)
+        if checked:
+            check_tree(value)
+        if end != len(payload):
+            raise malformed(f"{len(payload) - end} unexpected bytes follow the message")
         return value
     return _loads_json(payload, limits)
 
@@ -155,21 +161,55 @@ def read_unchecked(source: BytesIO, limits: Limits) -> object:
     """
     depth = limits.max_depth + FRAME_DEPTH
     try:
-        return cbor2.load(
-            source,
-            tag_hook=_refuse_tag,
-            semantic_decoders=_REFUSED_TAGS,
-            max_depth=depth,
-            allow_indefinite=False,
-            allow_duplicate_keys=False,
-            # A hostile sender could choose keys that are not text and have equal hashes. Inserting them into a dict
-            # would take quadratic time.
-            strict_hashable_types=True,
-        )
+        return _decoder(source, depth).decode()
     except cbor2.CBORDecodeError as error:
-        if "nesting depth" in str(error):
-            raise UnprocessableError(f"the payload is nested deeper than {depth} levels", code="too_deep") from None
-        raise malformed(f"the CBOR data is not valid: {str(error.__cause__ or error)[:200]}") from None
+        raise _invalid_cbor(error, depth) from None
+
+
+def read_first(payload: bytes, limits: Limits) -> tuple[object, int]:
+    """Return the first item in `payload`, unchecked as by `read_unchecked`, and the number of bytes that it takes.
+
+    The decoder and its source are used again, because making them takes a sixth of the time for a small message.
+    """
+    depth = limits.max_depth + FRAME_DEPTH
+    idle = _idle[depth]
+    try:
+        source, decoder = idle.pop()  # no other thread gets the same one
+    except IndexError:
+        source = BytesIO()
+        decoder = _decoder(source, depth)
+    source.seek(0)
+    source.write(payload)
+    source.truncate()
+    source.seek(0)
+    try:
+        item = decoder.decode()
+    except cbor2.CBORDecodeError as error:  # the decoder may still hold bytes, so it is not used again
+        raise _invalid_cbor(error, depth) from None
+    end = source.tell()
+    if len(payload) <= _KEPT:
+        idle.append((source, decoder))
+    return item, end
+
+
+def _decoder(source: BytesIO, depth: int) -> cbor2.CBORDecoder:
+    return cbor2.CBORDecoder(
+        source,
+        tag_hook=_refuse_tag,
+        semantic_decoders=_REFUSED_TAGS,
+        max_depth=depth,
+        allow_indefinite=False,
+        allow_duplicate_keys=False,
+        # A hostile sender could choose keys that are not text and have equal hashes. Inserting them into a dict would
+        # take quadratic time.
+        strict_hashable_types=True,
+    )
+
+
+def _invalid_cbor(error: cbor2.CBORDecodeError, depth: int) -> UnprocessableError:
+    if "nesting depth" in str(error):
+        return UnprocessableError(f"the payload is nested deeper than {depth} levels", code="too_deep")
+    return malformed(f"the CBOR data is not valid: {str(error.__cause__ or error)[:200]}")
 
 
 def malformed(message: str) -> UnprocessableError:

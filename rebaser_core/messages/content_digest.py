@@ -15,6 +15,7 @@ from rebaser_core.updates import Derive, Input, Match, Recompute, Set, Unset, Up
 from rebaser_core.values import canonical
 
 SIZE: Final = 8  # bytes; this is enough, because a sender who finds a collision harms only its own requests
+_EMPTY = hashlib.blake2b(digest_size=SIZE)  # a copy takes two thirds of the time of a new hash
 
 
 def digest_of(
@@ -28,9 +29,11 @@ def digest_of(
 
     `action` is set only if the request has no edits.
     """
-    parts = list(map(_bytes_of, updates))
+    digest = _EMPTY.copy()
+    digest.update(b"".join(map(_bytes_of, updates)))
     if from_change_set is None and recompute is None and expect_at is None and action is None:  # true of most requests
-        return hashlib.blake2b(b"".join(parts), digest_size=SIZE).digest()
+        return digest.digest()
+    parts: list[bytes] = []
     if from_change_set is not None:
         parts.append(b"from" + canonical(from_change_set))
     if recompute is not None:
@@ -51,7 +54,8 @@ def digest_of(
     if type(action) is Marking:
         status = [] if action.status is None else [action.status.value]
         parts.append(b"mark" + canonical([action.protected, *status]))
-    return hashlib.blake2b(b"".join(parts), digest_size=SIZE).digest()
+    digest.update(b"".join(parts))
+    return digest.digest()
 
 
 def _bytes_of(update: Update) -> bytes:

@@ -25,14 +25,12 @@ _SUCCESS = (
 
 def write_plain_request(id_: str, workspace: str, change_set: str, updates: Sequence[Update]) -> Written:
     """Return the version and the payload of a request that has only these fields."""
-    rows = _sets(updates)
-    if rows is None:
-        return None
     try:
         names = text(id_), text(workspace), text(change_set)
-    except UnicodeEncodeError:
+        parts = [_V2 + b"\xa4\x62id%b\x6bworkspaceId%b\x6bchangeSetId%b\x67updates" % names]
+        return (2, b"".join(parts)) if _add_sets(parts, updates) else None
+    except (UnicodeEncodeError, OverflowError):
         return None
-    return 2, _V2 + b"\xa4\x62id%b\x6bworkspaceId%b\x6bchangeSetId%b\x67updates%b" % (*names, rows)
 
 
 def write_plain_response(response: EnqueueUpdatesResponse) -> Written:
@@ -66,75 +64,75 @@ def is_plain(commit: Commit) -> bool:
     return commit.replay is None and commit.marking is None and commit.collection is None
 
 
-def write_plain_commit(commit: Commit) -> Written:
+def write_plain_commit(commit: Commit) -> Written:  # noqa: C901, PLR0912 - a flat list of optional fields
     """Return the version and the payload of a plain commit."""
     if not is_plain(commit) or commit.applied is None or (commit.authors and commit.before is None):
         return None
+    version, tag = (1, _V1) if commit.before is None else (3, _V3)
+    fields = 7  # with `requests`
     try:
-        decisions, delta, before = _decisions(commit.requests), _sets(commit.delta), _sets(commit.before or ())
-        if not decisions or delta is None or before is None:
-            return None
         parts = [
-            b"\x62id%b\x68previous%b\x64kind\x66rebase" % (text(commit.id), uint(commit.previous)),
-            b"\x64atMs%b\x65owner%b" % (uint(commit.at_ms), often(commit.owner)),
-            b"\x67applied\xa2\x66stream%b\x68sequence%b"
-            % (often(commit.applied.stream), uint(commit.applied.sequence)),
-        ]
-        fields = 7  # with `requests`
+            tag, b"", b"\x62id", text(commit.id), b"\x68previous", uint(commit.previous),
+            b"\x64kind\x66rebase\x64atMs", uint(commit.at_ms), b"\x65owner", often(commit.owner),
+            b"\x67applied\xa2\x66stream", often(commit.applied.stream), b"\x68sequence", uint(commit.applied.sequence),
+        ]  # fmt: skip
         if commit.covers is not None:
-            parts.append(b"\x66covers" + uint(commit.covers))
+            parts += (b"\x66covers", uint(commit.covers))
             fields += 1
-        parts += (b"\x68requests", decisions)
+        parts.append(b"\x68requests")
+        if not _add_decisions(parts, commit.requests):
+            return None
         if commit.delta:
-            parts += (b"\x65delta\xa1\x67updates", delta)
+            parts.append(b"\x65delta\xa1\x67updates")
+            if not _add_sets(parts, commit.delta):
+                return None
             fields += 1
         if (ref := commit.checkpoint) is not None:
             if ref.changes is not None:
                 return None
-            numbers = text(ref.address), uint(ref.sequence), uint(ref.size)
-            parts.append(b"\x6acheckpoint\xa3\x67address%b\x68sequence%b\x64size%b" % numbers)
+            parts += (b"\x6acheckpoint\xa3\x67address", text(ref.address))
+            parts += (b"\x68sequence", uint(ref.sequence), b"\x64size", uint(ref.size))
             fields += 1
         if commit.forget_before_ms:
-            parts.append(b"\x6eforgetBeforeMs" + uint(commit.forget_before_ms))
+            parts += (b"\x6eforgetBeforeMs", uint(commit.forget_before_ms))
             fields += 1
         if commit.debt:
-            parts.append(b"\x64debt" + uint(commit.debt))
+            parts += (b"\x64debt", uint(commit.debt))
             fields += 1
         if commit.before:
-            parts += (b"\x66before\xa1\x67updates", before)
+            parts.append(b"\x66before\xa1\x67updates")
+            if not _add_sets(parts, commit.before):
+                return None
             fields += 1
         if commit.authors:
-            rows = [b"\x82%b%b" % (text(one.author), text(one.message)) for one in commit.authors]
-            parts += (b"\x67authors", list_head(len(rows)), *rows)
+            parts += (b"\x67authors", list_head(len(commit.authors)))
+            parts += [part for one in commit.authors for part in (b"\x82", text(one.author), text(one.message))]
             fields += 1
     except (UnicodeEncodeError, OverflowError):
         return None
-    version, tag = (1, _V1) if commit.before is None else (3, _V3)
-    return version, b"".join([tag, map_head(fields), *parts])
+    parts[1] = map_head(fields)
+    return version, b"".join(parts)
 
 
-def _decisions(decisions: Sequence[Decision]) -> bytes | None:
-    """Write the rows of `decisions`. Return None if any of them is not a success without details."""
-    rows = [list_head(len(decisions))]
+def _add_decisions(parts: list[bytes], decisions: Sequence[Decision]) -> bool:
+    """Add the list of `decisions`. Return false if it is empty, or if any of them is not a success without details."""
+    parts.append(list_head(len(decisions)))
     for one in decisions:
         if one.outcome is not _OK or not one.performed or one.code or one.message or one.redrive:
-            return None
+            return False
         if one.attempts or one.position or one.unresolved or one.result is not None:
-            return None
-        rows.append(b"\x84%b%b\x67success%b" % (uint(one.sequence), text(one.request_id), uint(one.performed)))
-    return b"".join(rows) if decisions else None
+            return False
+        parts += (b"\x84", uint(one.sequence), text(one.request_id), b"\x67success", uint(one.performed))
+    return bool(decisions)
 
 
-def _sets(updates: Sequence[object]) -> bytes | None:
-    """Write the list of `updates`. Return None if any of them is not a `Set`, or cannot be written here."""
+def _add_sets(parts: list[bytes], updates: Sequence[object]) -> bool:
+    """Add the list of `updates`. Return false if any of them is not a `Set`."""
     if type(updates) is not tuple:
-        return None
-    rows = [list_head(len(updates))]
-    try:
-        for one in updates:
-            if type(one) is not Set:
-                return None
-            rows.append(b"\xa3\x62op\x63set\x62id%b\x65value%b" % (text(one.id), item(one.value)))
-    except (UnicodeEncodeError, OverflowError):
-        return None
-    return b"".join(rows)
+        return False
+    parts.append(list_head(len(updates)))
+    for one in updates:
+        if type(one) is not Set:
+            return False
+        parts += (b"\xa3\x62op\x63set\x62id", text(one.id), b"\x65value", item(one.value))
+    return True

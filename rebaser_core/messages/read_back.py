@@ -3,24 +3,25 @@
 Invariant: the check returns true only if `decode_commit` would return an equal commit and `read_sweep_headers` would
 return the commit's `applied` and `debt`. If the check returns false, the commit has to be decoded to find out. The
 check runs before each commit is stored, so it must be fast: it compares the fields of the message with those of the
-commit, creates no objects, and calls few functions.
+commit, creates no objects, and calls few functions. Most lists have one item. For those, `zip` and `enumerate` take
+longer than the comparisons, so the loops below count instead.
 """
 
 from collections.abc import Sequence
-from io import BytesIO
 from typing import Any
 
 from rebaser_core.blobs.address import is_address
 from rebaser_core.commit import Authorship, CheckpointRef, Commit, Decision, Delta, Outcome
 from rebaser_core.encoding.envelope import APPLIED, CBOR, CONTENT_TYPE, DEBT, MESSAGE_TYPE, MESSAGE_VERSION, Headers
-from rebaser_core.encoding.payload import read_unchecked
+from rebaser_core.encoding.payload import read_first
 from rebaser_core.limits import COMMIT_LIMITS
-from rebaser_core.messages.commit import COMMIT, USUAL, USUAL_HISTORY
+from rebaser_core.messages.commit import COMMIT
 from rebaser_core.messages.plain import is_plain
-from rebaser_core.updates import Set, Update
+from rebaser_core.updates import Set
 from rebaser_core.values import INT64_MAX, INT64_MIN, check_json
 
 _CBOR, _NAME = str(CBOR), COMMIT.name
+_SUCCESS = Outcome.SUCCESS  # a lookup of an enum member takes 0.1 µs in Python 3.11
 
 
 def surely_reads_back(commit: Commit, headers: Headers, payload: bytes) -> bool:
@@ -33,33 +34,36 @@ def surely_reads_back(commit: Commit, headers: Headers, payload: bytes) -> bool:
     if not is_plain(commit):
         return False
     header = headers.get
-    version, usual = ("1", USUAL) if commit.before is None else ("3", USUAL_HISTORY)
+    before = commit.before
+    version, tag = ("1", "v1") if before is None else ("3", "v3")
     if header(CONTENT_TYPE) != _CBOR or header(MESSAGE_TYPE) != _NAME or header(MESSAGE_VERSION) != version:
         return False
-    source = BytesIO(payload)
-    raw: Any = read_unchecked(source, COMMIT_LIMITS)
-    if source.tell() != len(payload) or type(raw) is not dict or len(raw) != 1:
+    raw: Any
+    raw, end = read_first(payload, COMMIT_LIMITS)
+    if end != len(payload) or type(raw) is not dict or len(raw) != 1:
         return False
-    body = raw.get(f"v{version}")
+    body = raw.get(tag)
     return (
         type(body) is dict
-        and body.keys() <= usual
+        # Each comparison takes its fields out of `body`. A field that is left is unusual.
         and _same_fields(body, commit, headers)
-        and _same_checkpoint(body.get("checkpoint"), commit.checkpoint)
-        and _same_decisions(body.get("requests", []), commit.requests)
-        and _same_updates(body.get("delta"), commit.delta)
-        and _same_before(body, commit.before)
-        and _same_authors(body.get("authors", []), commit.authors)
+        and _same_checkpoint(body.pop("checkpoint", None), commit.checkpoint)
+        and _same_decisions(body.pop("requests", []), commit.requests)
+        and _same_updates(body.pop("delta", None), commit.delta)
+        and (_same_updates(body.pop("before", None), before) if before else before is None or before == ())
+        and _same_authors([] if before is None else body.pop("authors", []), commit.authors)
         and (not commit.authors or len(commit.authors) == len(commit.requests))
+        and not body
     )
 
 
 def _same_fields(body: dict[str, Any], commit: Commit, headers: Headers) -> bool:
     """Return whether the numbers and names in `body` equal those of `commit`, and whether the headers contain the same
-    `applied` and `debt`."""
-    get = body.get
-    id_, kind, owner, applied, covers = get("id"), get("kind"), get("owner"), get("applied"), get("covers")
-    previous, at_ms, forget, debt = get("previous"), get("atMs"), get("forgetBeforeMs", 0), get("debt", 0)
+    `applied` and `debt`. Take these fields out of `body`."""
+    pop = body.pop
+    id_, kind, owner, previous = pop("id", None), pop("kind", None), pop("owner", None), pop("previous", None)
+    at_ms, applied, covers = pop("atMs", None), pop("applied", None), pop("covers", None)
+    forget, debt = pop("forgetBeforeMs", 0), pop("debt", 0)
     if not (type(id_) is type(kind) is type(owner) is str and kind == "rebase"):
         return False
     if id_ != commit.id or owner != commit.owner or previous != commit.previous or at_ms != commit.at_ms:
@@ -82,10 +86,7 @@ def _same_fields(body: dict[str, Any], commit: Commit, headers: Headers) -> bool
         covers = 0
     if not type(previous) is type(at_ms) is type(forget) is type(debt) is type(covers) is type(reached) is int:
         return False
-    high = INT64_MAX
-    if not (0 <= previous <= high and 0 <= at_ms <= high and 0 <= forget <= high):
-        return False
-    if not (0 <= debt <= high and 0 <= covers <= high and 0 <= reached <= high):
+    if not 0 <= previous | at_ms | forget | debt | covers | reached <= INT64_MAX:  # true only if it is for each of them
         return False
     return headers.get(APPLIED) == applied_header and headers.get(DEBT) == str(debt)
 
@@ -114,15 +115,17 @@ def _same_decisions(rows: Any, decisions: Sequence[Decision]) -> bool:
     """Return whether `rows` are the wire form of `decisions`. Return false if any decision is not a plain success."""
     if type(rows) is not list or len(rows) != len(decisions):
         return False
-    success, bits = Outcome.SUCCESS, 0
+    at = bits = 0
     try:
-        for (sequence, request_id, outcome, performed), decision in zip(rows, decisions):  # noqa: B905 - equal lengths
+        for sequence, request_id, outcome, performed in rows:
+            decision = decisions[at]
+            at += 1
             # Unpacking a map or a text may also succeed; this check then fails.
             if not (type(sequence) is type(performed) is int and type(request_id) is str):
                 return False
             if sequence != decision.sequence or request_id != decision.request_id or performed != decision.performed:
                 return False
-            if outcome != "success" or decision.outcome is not success:
+            if outcome != "success" or decision.outcome is not _SUCCESS:
                 return False
             if decision.code or decision.message or decision.redrive or decision.attempts:
                 return False
@@ -134,18 +137,13 @@ def _same_decisions(rows: Any, decisions: Sequence[Decision]) -> bool:
     return 0 <= bits <= INT64_MAX  # this is true only if each of the numbers is in this range
 
 
-def _same_before(body: dict[str, Any], before: tuple[Update, ...] | None) -> bool:
-    """Return whether the field `before` of `body` is the wire form of `before`. Return false if any of the definitions
-    is not a `Set`."""
-    if "before" in body:
-        return bool(before) and _same_updates(body["before"], before or ())
-    return before is None or before == ()
-
-
 def _same_authors(rows: Any, authors: tuple[Authorship, ...]) -> bool:
     if type(rows) is not list or type(authors) is not tuple or len(rows) != len(authors):
         return False
-    for row, one in zip(rows, authors):  # noqa: B905 - equal lengths
+    at = 0
+    for row in rows:
+        one = authors[at]
+        at += 1  # noqa: SIM113 - see above
         if not (type(row) is list and len(row) == 2 and type(row[0]) is type(row[1]) is str):
             return False
         if row[0] != one.author or row[1] != one.message:
@@ -163,8 +161,11 @@ def _same_updates(delta: Any, updates: Delta) -> bool:
     if type(items) is not list or len(items) != len(updates) or type(updates) is not tuple:
         return False
     longest, low, high = COMMIT_LIMITS.max_id_length, INT64_MIN, INT64_MAX
+    at = 0
     try:
-        for item, update in zip(items, updates):  # noqa: B905 - equal lengths
+        for item in items:
+            update = updates[at]
+            at += 1
             id_, value = item["id"], item["value"]
             if type(update) is not Set or item["op"] != "set" or len(item) != 3:
                 return False

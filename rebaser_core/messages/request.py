@@ -15,7 +15,7 @@ from rebaser_core.commit import Marking, Reverts, Strategy
 from rebaser_core.encoding.envelope import Body, Count, MessageType
 from rebaser_core.encoding.payload import malformed
 from rebaser_core.errors import UnprocessableError
-from rebaser_core.ids import RequestId, check_request_id, check_token, match_token
+from rebaser_core.ids import RequestId, check_request_id, check_token, match_tokens
 from rebaser_core.limits import Limits
 from rebaser_core.messages.commit_fields.about import check_marking, write_marking
 from rebaser_core.messages.commit_fields.origin import AUTO, MANUAL, read_status
@@ -266,7 +266,7 @@ def _quick(raw: dict[str, Any], limits: Limits, version: int) -> EnqueueUpdatesR
     id_, workspace, change_set = raw["id"], raw["workspaceId"], raw["changeSetId"]
     if not (type(id_) is str and type(workspace) is str and type(change_set) is str):
         return None
-    if match_token(id_) is None or match_token(workspace) is None or match_token(change_set) is None:
+    if match_tokens(f"{id_} {workspace} {change_set}") is None:  # one match takes half the time of three
         return None
     return EnqueueUpdatesRequest(RequestId(id_), workspace, change_set, _read_updates(updates, limits, version))
 

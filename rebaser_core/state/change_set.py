@@ -150,14 +150,14 @@ class ChangeSetState(ShownState):
     def wakes(self, updates: Iterable[Update]) -> bool:
         """Return whether derived values have to be computed after `updates` are applied.
 
-        Removing a value that does not exist has no effect. A `Derive` always counts, because its own value has to be
-        computed.
+        Removing a value that does not exist has no effect. A `Derive` always counts: its own value has to be computed.
         """
         cells = self.cells
         for update in updates:
-            if cells.is_input(update.id) and (type(update) is not Remove or update.id in cells):
+            id_, kind = update.id, type(update)
+            if kind is Derive or (cells.is_input(id_) and (kind is not Remove or id_ in cells)):
                 return True
-        return Derive in map(type, updates)
+        return False
 
     def view(self) -> "View":
         """Return a new view of the current state. The caller must `close` it, or use it as a context manager.

@@ -286,9 +286,9 @@ class Cells(Mapping[str, Cell]):
 
         While the columns are pinned, move no cell and return false.
         """
-        if self.pins:
-            return False
         overlay = self._overlay
+        if self.pins or not overlay:
+            return False
         while overlay and at_most:
             at_most -= 1
             self._merge_cell(*overlay.popitem())

@@ -5,6 +5,7 @@ import struct
 import sys
 import tracemalloc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from email.mime.text import MIMEText
@@ -205,6 +206,28 @@ def test_cbor_of_other_widths_is_read_as_the_same_value() -> None:
     """Other writers may use longer heads than necessary, and shorter floats than Rebaser's writer."""
     assert loads(CBOR, bytes.fromhex("9b0000000000000003 1800 190001 f93e00")) == [0, 1, 1.5]
     assert loads(CBOR, bytes.fromhex("b801 7801 61 fa3fc00000")) == {"a": 1.5}
+
+
+def test_a_decoder_that_is_used_again_keeps_nothing_of_an_earlier_payload() -> None:
+    """After an error, cbor2 keeps the bytes that it has not decoded. Other threads decode at the same time."""
+    bad = (
+        b"\x82\x01",
+        b"\x81" * (DEPTH + 1) + b"\x01",
+        b"\xa2\x61a\x01\x61a\x02\x03",
+        b"\x01\x02",
+        b"\xc2\x41\x07\x05",
+    )
+    good: list[Any] = [[1, "a"], {"k": "v" * 70_000}, 7, [[], {}]]
+
+    def decode_all(_: int) -> bool:
+        for payload in bad * 10:
+            refused(CBOR, payload)
+            for value in good:
+                assert loads(CBOR, dumps(CBOR, value)) == value
+        return True
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(decode_all, range(8)))
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------

@@ -30,7 +30,8 @@ def due(commits: CommitLog, min_bytes: int) -> bool:
     """Return whether a checkpoint is due. It is due if the log since the last checkpoint is larger than `min_bytes`,
     and larger than 1/`SHARE` of that checkpoint."""
     checkpoint = commits.state.checkpoint
-    return commits.tail_weight > max(min_bytes, checkpoint.size // SHARE if checkpoint else 0)
+    weight = commits.tail_weight
+    return weight > min_bytes and weight > (checkpoint.size // SHARE if checkpoint else 0)
 
 
 async def write(context: Context, commits: CommitLog, *, full: bool = False) -> None:

@@ -184,17 +184,19 @@ class CommitLog:
 
     def stamp(self, stored_ms: int) -> tuple[str, int, str, int]:
         """Return `id`, `at_ms`, `owner` and `forget_before_ms` of a commit; see `draft`."""
-        return self._new_id(), max(self._now_ms(), stored_ms), self._owner, max(stored_ms - self._retry_window_ms, 0)
+        now, before = self._now_ms(), stored_ms - self._retry_window_ms
+        # `max` takes as long as the rest of this method.
+        return self._new_id(), now if now > stored_ms else stored_ms, self._owner, before if before > 0 else 0  # noqa: FURB136
 
     async def before(self, delta: Sequence[Update]) -> tuple[Update, ...] | None:
-        """Return the definitions that `delta` is about to replace; None if commits do not record them.
-
-        The caller must hold `append_lock`.
-        """
+        """Return the definitions that `delta` is about to replace; None if commits do not record them. The caller must
+        hold `append_lock`."""
         if not self.history:
             return None
         edit_of, step = self.state.cells.edit_of, thresholds.now.overlay_merge_step
-        ids = [delta[0].id] if len(delta) == 1 else list({edit.id: None for edit in delta})
+        if len(delta) == 1:  # most deltas
+            return () if (only := edit_of(delta[0].id)) is None else (only,)
+        ids = list({edit.id: None for edit in delta})
         replaced = [edit for id_ in ids[:step] if (edit := edit_of(id_)) is not None]
         for start in range(step, len(ids), step):
             await cooperate()
@@ -228,9 +230,8 @@ class CommitLog:
                 commit = await with_replay_in_blob(self._blobs, commit)
             headers, payload = encode_commit(commit)
             # The replaced definitions go to a blob first, because readers that fold the commit do not need them.
-            inline_max = min(self._inline_max, limits.inline_max_bytes)
             for move in (with_before_in_blob, with_delta_in_blob, with_replay_in_blob):
-                if len(payload) <= inline_max:
+                if len(payload) <= self._inline_max and len(payload) <= limits.inline_max_bytes:
                     break
                 commit = await move(self._blobs, commit)
                 headers, payload = encode_commit(commit)
@@ -242,9 +243,8 @@ class CommitLog:
             check_commit(commit, headers, payload)
             summaries = self._summaries
             headers |= summaries.usual(self.state, commit) or await summaries.header(self.state, commit)
-            if not in_blobs:
-                return EncodedCommit(commit, headers, payload, 0, None)
-            return EncodedCommit(commit, headers, payload, sum(blob.size for blob in commit.folded_blobs), freshness)
+            size = sum(blob.size for blob in commit.folded_blobs) if in_blobs else 0
+            return EncodedCommit(commit, headers, payload, size, freshness if in_blobs else None)
         except (UnprocessableError, UnsupportedVersion) as error:
             raise self._unreadable(commit, error.message) from error
 

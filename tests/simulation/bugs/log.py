@@ -152,8 +152,8 @@ BUGS = (
         "calm",
         1,
         PROCESSOR,
-        "before=await commits.before(decided.delta),",
-        "before=decided.delta,",
+        "before = await commits.before(decided.delta)",
+        "before = decided.delta",
     ),
     bug(
         "what stood before a commit is not looked up while an update runs",
