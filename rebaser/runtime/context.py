@@ -32,7 +32,7 @@ from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log.reader import StateLoader
 from rebaser_core.errors import TransientError
-from rebaser_core.ids import ulid
+from rebaser_core.ids import random_ulid
 from rebaser_core.streams.subjects import Subjects
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ async def open_context(
             dead_letters=DeadLetterPublisher(js, subjects, blobs, settings.server_id),
             now=time.monotonic,
             now_ms=lambda: time.time_ns() // 1_000_000,
-            new_id=lambda: ulid(time.time_ns() // 1_000_000, os.urandom(10)),
+            new_id=lambda: random_ulid(time.time_ns() // 1_000_000, os.urandom(16)),
             memory=await to_thread.run_sync(memory_limit),
             traces=traces,
         )

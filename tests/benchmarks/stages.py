@@ -55,7 +55,7 @@ from rebaser_client.nats import nats_py
 from rebaser_client.nats.link import Link
 from rebaser_client.nats.parser import ProtocolParser
 from rebaser_client.nats.replies import Replies
-from rebaser_core.ids import ChangeSetKey, ulid
+from rebaser_core.ids import ChangeSetKey, random_ulid
 from rebaser_core.streams.subjects import Subjects
 from tests.benchmarks.nats_here import NatsHere, Transport
 
@@ -195,7 +195,7 @@ def make_context(settings: Settings, connection: Connection) -> Context:
         dead_letters=DeadLetterPublisher(js, subjects, blobs, settings.server_id),
         now=time.monotonic,
         now_ms=lambda: time.time_ns() // 1_000_000,
-        new_id=lambda: ulid(time.time_ns() // 1_000_000, os.urandom(10)),
+        new_id=lambda: random_ulid(time.time_ns() // 1_000_000, os.urandom(16)),
     )
 
 

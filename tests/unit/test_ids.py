@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebaser_core.errors import UnprocessableError
-from rebaser_core.ids import ChangeSetKey, check_token, ulid, ulid_time_ms
+from rebaser_core.ids import ChangeSetKey, check_token, random_ulid, ulid, ulid_time_ms
 
 # The example of the specification (github.com/ulid/spec): its 48 bits of time and 80 random bits.
 KNOWN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -29,6 +29,13 @@ def test_the_smallest_and_the_largest_ulid() -> None:
 
 
 @settings(deadline=None)
+@given(times, st.binary(min_size=16, max_size=16))
+def test_a_ulid_of_random_bytes_has_five_bits_of_each(time: int, random: bytes) -> None:
+    text = random_ulid(time, random)
+    assert ulid_time_ms(text) == time
+    assert text[10:] == "".join("0123456789ABCDEFGHJKMNPQRSTVWXYZ"[byte & 31] for byte in random)
+
+
 @given(times, randomness, times, randomness)
 def test_ulids_sort_by_time_then_randomness(first: int, low: bytes, second: int, high: bytes) -> None:
     assert (ulid(first, low) < ulid(second, high)) == ((first, low) < (second, high))
