@@ -15,9 +15,9 @@ This module has no clock, no randomness and no I/O. The caller passes `now` in s
 effects tell the owner what to do, and it reports the results by posting events.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from rebaser_core.backoff import exponential_delay
 from rebaser_core.record import record
@@ -225,12 +225,9 @@ class Timing:
     dvu_retry_max: float = 30.0
 
 
-class OwnerState(NamedTuple):
-    """The state of one owner. `active_at` is the time at which the owner last decided a request, ended a DVU, or
-    finished loading.
-
-    It is a named tuple, because each commit copies it, and copying a dataclass takes three times as long.
-    """
+@record
+class OwnerState:
+    """The state of one owner. `active_at`: when the owner last decided a request, ended a DVU, or finished loading."""
 
     phase: Phase = Phase.LOADING
     busy: bool = True  # whether the owner is loading or deciding, and so may append a commit
@@ -280,7 +277,6 @@ class OwnerState(NamedTuple):
 # A lookup of an enum member takes 0.1 µs in Python 3.11, and each commit needs these several times.
 _ACTIVE, _SETTLING, _IDLE, _RUNNING, _WAITING = Phase.ACTIVE, Phase.SETTLING, Dvu.IDLE, Dvu.RUNNING, Dvu.WAITING
 _DECIDE, _AWAIT = (Command.DECIDE,), (Command.AWAIT,)
-replace = OwnerState._replace
 Step: TypeAlias = tuple[OwnerState, tuple[Effect, ...]]
 INITIAL_EFFECTS: tuple[Effect, ...] = (Command.LOAD,)
 
@@ -318,15 +314,19 @@ def step(state: OwnerState, event: Event, now: float, timing: Timing) -> Step:
 
 def _usual_step(state: OwnerState, event: Event, now: float, timing: Timing) -> Step | None:
     """Return, in half the time, the result of `step` for the two events of each commit, or None if more is due."""
-    running = state.dvu is _RUNNING
+    running = (dvu := state.dvu) is _RUNNING
     if state.phase is not _ACTIVE or state.queued or (state.owes and not running):
         return None
     if type(event) is Arrived and not state.busy:
-        return tuple.__new__(OwnerState, (state.phase, True, *state[2:])), _DECIDE
-    if type(event) is not Decided or (event.owes and not running) or timing.quiescent_period <= 0:
+        busy, owes, active_at = True, state.owes, state.active_at
+    elif type(event) is not Decided or (event.owes and not running) or timing.quiescent_period <= 0:
         return None
-    after = (state.phase, event.more, False, event.owes, *state[4:8], now, *state[9:])
-    return tuple.__new__(OwnerState, after), _DECIDE if event.more else _AWAIT
+    else:
+        busy, owes, active_at = event.more, event.owes, now
+    failures, retry_at, jobs = state.failures, state.retry_at, state.jobs
+    stopping, delay, cancel_at = state.stopping, state.delay, state.cancel_at
+    after = OwnerState(_ACTIVE, busy, False, owes, dvu, failures, retry_at, jobs, active_at, stopping, delay, cancel_at)
+    return after, _DECIDE if busy else _AWAIT
 
 
 def _record(state: OwnerState, event: Event, now: float, timing: Timing) -> OwnerState:

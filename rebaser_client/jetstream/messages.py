@@ -13,7 +13,7 @@ class Message(Msg):
     second form, `<domain>.<account hash>` follows `ACK`, and the subject ends with an additional token.
     """
 
-    __slots__ = ("_parts", "consumer_sequence", "stream_sequence", "timestamp_ns")
+    __slots__ = ("_delivered", "_pending", "consumer_sequence", "stream_sequence", "timestamp_ns")
 
     def __init__(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
         """Read the sequences from `reply`. Raise `ValueError` if `reply` is not an ack subject."""
@@ -23,15 +23,14 @@ class Message(Msg):
         self.headers = {} if headers is None else headers
         parts = reply.split(".")
         count = len(parts)
-        if count == 9 and parts[1] == "ACK" and parts[0] == "$JS":
-            self._parts = parts[4:]
-        elif count >= 11 and parts[1] == "ACK" and parts[0] == "$JS":
-            self._parts = parts[6:11]
-        else:
+        if (count != 9 and count < 11) or parts[1] != "ACK" or parts[0] != "$JS":
             raise ValueError(f"{reply!r} is not an ack subject")
-        self.stream_sequence = int(self._parts[1])
-        self.consumer_sequence = int(self._parts[2])
-        self.timestamp_ns = int(self._parts[3])  # a request's is read several times
+        at = 4 if count == 9 else 6  # where the number of deliveries is
+        self._delivered = parts[at]
+        self.stream_sequence = int(parts[at + 1])
+        self.consumer_sequence = int(parts[at + 2])
+        self.timestamp_ns = int(parts[at + 3])  # a request's is read several times
+        self._pending = parts[at + 4]
 
     @property
     def stream(self) -> str:
@@ -46,12 +45,12 @@ class Message(Msg):
     @property
     def delivered(self) -> int:
         """The number of deliveries of this message so far, including this delivery."""
-        return int(self._parts[0])
+        return int(self._delivered)
 
     @property
     def pending(self) -> int:
         """The number of messages that the consumer still had to deliver after this message."""
-        return int(self._parts[4])
+        return int(self._pending)
 
 
 class StoredMessage:

@@ -187,7 +187,7 @@ class Connection(ConnectionHooks):
             raise
         finally:
             self._replies.close(pending.inbox)
-        if message.headers.get(STATUS) == "503" and not message.data:
+        if not message.data and message.headers.get(STATUS) == "503":
             raise NoRespondersError(
                 f"there is no responder on {subject}: no stream has this subject, or JetStream is not available"
             )

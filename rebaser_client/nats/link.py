@@ -7,11 +7,10 @@ message. Therefore, `Connection` opens a new link instead.
 
 import asyncio
 import random
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -21,13 +20,13 @@ import nats.errors
 from rebaser_client.errors import NotAllowed, NotConnectedError
 from rebaser_client.logs import get_logger
 from rebaser_client.nats.access import Access, credentials, needs_tls, refusal, tls_context
+from rebaser_client.nats.header_lines import encode_headers
 from rebaser_client.nats.nats_py import NatsClient
 from rebaser_client.nats.parser import Handler, SizedHandler
 from rebaser_core.errors import ConfigError, RebaserError, TransientError, UnprocessableError
 
 log = get_logger(__name__)
 
-MAX_CACHED_LINE = 128  # bytes; longer header lines are not cached
 CLOSE_BOUND = 2.0  # the maximum number of seconds that closing takes
 TOO_SLOW = "Authentication Timeout"  # the error of NATS for a client that sent no credentials, by default for 2 s
 COMMAND_BOUND = 5.0  # the maximum number of seconds for writing one command to the socket
@@ -228,8 +227,7 @@ class Link:
             raise nats.errors.BadSubjectError
         size = len(payload)
         if headers:
-            lines = [_LINES.get(pair) or _header_line(pair) for pair in headers.items()]
-            block = b"".join([b"NATS/1.0\r\n", *lines, b"\r\n"])
+            block = encode_headers(headers)
             size += len(block)
             command = f"HPUB {subject} {reply} {len(block)} {size}\r\n".encode() + block + payload + b"\r\n"
         else:
@@ -331,30 +329,6 @@ class Link:
         if self.client.last_error is not None and not self._given_up:
             self.reason = _text(self.client.last_error)
         self._end()
-
-
-_HEADER_NAME = re.compile(r"[!-9;-~]+")
-_LINES: dict[tuple[str, str], bytes] = {}
-_MAX_LINES = 256  # maximum number of cached lines; never replaced, because the lines that are sent first recur most
-
-
-def _header_line(pair: tuple[str, str]) -> bytes:
-    """Encode a header line. Raise `BadHeaderError` for an invalid name. Line breaks in the value become spaces."""
-    name, value = _checked_name(pair[0]), pair[1].strip()
-    if not value.isprintable():
-        value = value.replace("\r", " ").replace("\n", " ")
-    line = f"{name}: {value}\r\n".encode()
-    if len(_LINES) < _MAX_LINES and len(line) <= MAX_CACHED_LINE:
-        _LINES[pair] = line
-    return line
-
-
-@lru_cache(maxsize=64)
-def _checked_name(name: str) -> str:
-    stripped = name.strip()
-    if _HEADER_NAME.fullmatch(stripped) is None:
-        raise nats.errors.BadHeaderError(stripped)
-    return stripped
 
 
 class translate_errors:  # noqa: N801 - used like a function

@@ -36,12 +36,14 @@ def parse_headers(raw: bytes) -> dict[str, str]:
 
     Lines without a colon or with an invalid name are skipped. If a name is repeated, the last line with it is used.
     """
-    first, *lines = raw.split(b"\r\n")
+    lines = raw.split(b"\r\n")
+    first = lines[0]
     headers: dict[str, str] = {}
-    for line in lines:
-        pair = _cached_header(line) if len(line) <= CACHED_LINE_MAX else _header(line)
-        if pair is not None:
-            headers[pair[0]] = pair[1]
+    for line in lines[1:]:
+        if line:  # the last two are empty
+            pair = _cached_header(line) if len(line) <= CACHED_LINE_MAX else _header(line)
+            if pair is not None:
+                headers[pair[0]] = pair[1]
     if len(first) > len(b"NATS/1.0"):
         _, _, status = first.partition(b" ")
         number, _, description = status.strip().partition(b" ")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import cbor2
 
 from rebaser.change_set.replies import reply, response
-from rebaser_client.nats.link import _header_line
+from rebaser_client.nats.header_lines import encode_headers
 from rebaser_client.nats.messages import parse_headers
 from rebaser_core.commit import Applied, Commit, Kind, Outcome
 from rebaser_core.decisions.decide import DecidedBatch, decide
@@ -130,10 +130,9 @@ def check_answers(headers: dict[str, str] | None, decided: DecidedBatch) -> None
         answer = response(headers, KEY, decision, 1)
         assert decode(*reply(headers, KEY, decision, 1), expect=EnqueueUpdatesResponse) == answer
         if decision.outcome is Outcome.DEAD:
-            for pair in dead_headers(
-                headers, decision, key=KEY, subject="rebaser.requests.ws.cs", server="s", at_ms=1
-            ).items():
-                _header_line(pair)
+            encode_headers(
+                dead_headers(headers, decision, key=KEY, subject="rebaser.requests.ws.cs", server="s", at_ms=1)
+            )
 
 
 def same_commit(one: Commit, other: Commit) -> bool:

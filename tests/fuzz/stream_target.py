@@ -6,7 +6,7 @@ from typing import Any
 from nats.errors import BadHeaderError, ProtocolError
 
 from rebaser_client.jetstream.messages import Message
-from rebaser_client.nats.link import _header_line
+from rebaser_client.nats.header_lines import encode_headers
 from rebaser_client.nats.parser import ProtocolParser
 from tests.fuzz.mutate import Mutator
 
@@ -47,9 +47,8 @@ def check_stream(data: bytes) -> None:
             got.append((subject, reply, body, headers))
             with suppress(ValueError):
                 Message(subject, reply, body, headers)
-            for pair in (headers or {}).items():
-                with suppress(BadHeaderError):
-                    _header_line(pair)
+            with suppress(BadHeaderError):
+                encode_headers(headers or {})
 
         reader = ProtocolParser(ControlHandler())
         reader.handlers[7] = handle

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 import anyio
 from anyio.abc import ByteStream
 
-from rebaser_client.nats.link import _header_line, translate_errors
+from rebaser_client.nats.header_lines import encode_headers
+from rebaser_client.nats.link import translate_errors
 
 
 class RawPublisher:
@@ -36,7 +37,7 @@ class RawPublisher:
     async def publish(self, subject: bytes, payload: bytes, headers: Mapping[str, str], reply: str) -> None:
         """Send one message. Raises `UnprocessableError` for a header name that would end the connection."""
         with translate_errors():
-            block = b"".join([b"NATS/1.0\r\n", *[_header_line(pair) for pair in headers.items()], b"\r\n"])
+            block = encode_headers(headers)
         size = len(block)
         line = b"HPUB %s %s %d %d\r\n" % (subject, reply.encode(), size, size + len(payload))
         async with self._sending:
