@@ -25,7 +25,7 @@ class Message(Msg):
         count = len(parts)
         if (count != 9 and count < 11) or parts[1] != "ACK" or parts[0] != "$JS":
             raise ValueError(f"{reply!r} is not an ack subject")
-        at = 4 if count == 9 else 6  # where the number of deliveries is
+        at = 4 if count == 9 else 6  # the index of the number of deliveries
         self._delivered = parts[at]
         self.stream_sequence = int(parts[at + 1])
         self.consumer_sequence = int(parts[at + 2])

@@ -11,9 +11,7 @@ from functools import lru_cache
 
 import nats.errors
 
-MAX_LINES = (
-    256  # maximum number of lines that are kept; never replaced, because the lines that are sent first recur most
-)
+MAX_LINES = 256  # maximum number of lines that are kept; the lines that are sent first recur most, so none is replaced
 MAX_KEPT_LINE = 128  # bytes; longer lines are not kept
 
 _NAME = re.compile(r"[!-9;-~]+")

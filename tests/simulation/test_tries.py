@@ -66,7 +66,7 @@ def test_the_first_word_of_the_next_owner_ends_all_tries_of_the_last() -> None:
 
 
 def test_a_try_may_also_end_because_the_next_owner_stood_still() -> None:
-    """It has a task that was delivered to the last owner, too, while it stood still."""
+    """While the next owner stood still, NATS delivered its task to another server as well."""
     log = Log()
     log.strike("three")
     log.announce("one", 1)
