@@ -84,10 +84,10 @@ class Actor:
         those effects."""
         self._stepping = True
         try:
-            while self._events and self.lifecycle.phase is not _DONE:
-                self.lifecycle, effects = step(self.lifecycle, self._events.pop(0), self._now(), self._timing)
+            while (events := self._events) and self.lifecycle.phase is not _DONE:
+                state, effects = step(self.lifecycle, events.pop(0), self._now(), self._timing)
+                self.lifecycle = state
                 self.perform(effects)
-                state = self.lifecycle
                 usual = state.phase is _ACTIVE and state.dvu is _IDLE and self._holds_slot  # the slot is kept
                 if not usual and state.holds_slot is not self._holds_slot:
                     self._holds_slot = not self._holds_slot
@@ -96,11 +96,12 @@ class Actor:
             self._failure = error
         finally:
             self._stepping = False
-        if self._failure is not None or self.lifecycle.phase is _DONE:
+        state = self.lifecycle
+        if self._failure is not None or state.phase is _DONE:
             self._done = True
             self._wake.set()
-        if not self.lifecycle.busy or self.lifecycle.cancel_at is not None:
-            deadline = self.lifecycle.next_tick(self._timing)
+        if not state.busy or state.cancel_at is not None:
+            deadline = state.next_tick(self._timing)
             # Every commit postpones the deadline. To avoid setting the timer for every commit, a timer that is set for
             # an earlier time is kept. When that timer fires, its tick changes nothing, and the timer is set again.
             if deadline is not None and not self._done and (self._timer is None or self._timer[0] > deadline):

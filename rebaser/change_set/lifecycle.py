@@ -283,8 +283,25 @@ INITIAL_EFFECTS: tuple[Effect, ...] = (Command.LOAD,)
 
 def step(state: OwnerState, event: Event, now: float, timing: Timing) -> Step:
     """Return the next state and the effects. Every event is accepted; an event that comes too late changes nothing."""
-    if (usual := _usual_step(state, event, now, timing)) is not None:
-        return usual
+    running = (dvu := state.dvu) is _RUNNING
+    if state.phase is _ACTIVE and not state.queued and (running or not state.owes):
+        # The two events of each commit get, in half the time, what `step_by_rules` returns, unless more is due.
+        kind, busy, owes, active_at = type(event), None, state.owes, state.active_at
+        if kind is Arrived:
+            busy = None if state.busy else True
+        elif kind is Decided and (running or not event.owes) and timing.quiescent_period > 0:  # type: ignore[union-attr]
+            busy, owes, active_at = event.more, event.owes, now  # type: ignore[union-attr]
+        if busy is not None:
+            failures, retry_at, jobs = state.failures, state.retry_at, state.jobs
+            stopping, delay, cancel_at = state.stopping, state.delay, state.cancel_at
+            return OwnerState(
+                _ACTIVE, busy, False, owes, dvu, failures, retry_at, jobs, active_at, stopping, delay, cancel_at
+            ), _DECIDE if busy else _AWAIT
+    return step_by_rules(state, event, now, timing)
+
+
+def step_by_rules(state: OwnerState, event: Event, now: float, timing: Timing) -> Step:
+    """Return what `step` returns, by rules that hold for all states and events."""
     state = _record(state, event, now, timing)
     if isinstance(event, Stop):
         return _stop(state, event.reason)
@@ -310,23 +327,6 @@ def step(state: OwnerState, event: Event, now: float, timing: Timing) -> Step:
     if state.phase is Phase.RECHECKING and isinstance(event, Rechecked):
         return replace(state, phase=Phase.DONE), (Command.PUBLISH_TASK,) if event.work_left else ()
     return state, ()
-
-
-def _usual_step(state: OwnerState, event: Event, now: float, timing: Timing) -> Step | None:
-    """Return, in half the time, the result of `step` for the two events of each commit, or None if more is due."""
-    running = (dvu := state.dvu) is _RUNNING
-    if state.phase is not _ACTIVE or state.queued or (state.owes and not running):
-        return None
-    if type(event) is Arrived and not state.busy:
-        busy, owes, active_at = True, state.owes, state.active_at
-    elif type(event) is not Decided or (event.owes and not running) or timing.quiescent_period <= 0:
-        return None
-    else:
-        busy, owes, active_at = event.more, event.owes, now
-    failures, retry_at, jobs = state.failures, state.retry_at, state.jobs
-    stopping, delay, cancel_at = state.stopping, state.delay, state.cancel_at
-    after = OwnerState(_ACTIVE, busy, False, owes, dvu, failures, retry_at, jobs, active_at, stopping, delay, cancel_at)
-    return after, _DECIDE if busy else _AWAIT
 
 
 def _record(state: OwnerState, event: Event, now: float, timing: Timing) -> OwnerState:

@@ -43,10 +43,11 @@ from rebaser.change_set.lifecycle import (
 from rebaser.change_set.loading import open_change_set
 from rebaser.change_set.log import checkpointer
 from rebaser.change_set.log.commit_log import CommitLog
-from rebaser.change_set.processor import PendingDeadLetter, Processor, QueueBlocked, dead_letter_refused
+from rebaser.change_set.processor import Processor, QueueBlocked
 from rebaser.change_set.recheck import recheck
 from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.runtime.context import Context
+from rebaser.runtime.dead_letters import PendingDeadLetter, dead_letter_refused
 from rebaser.runtime.progress import Progress
 from rebaser.telemetry.feeds import log_loaded
 from rebaser_client.backoff import Backoff
@@ -85,9 +86,8 @@ class Owner(Actor):
         self._dvu: SerialDvu | None = None
         self._puller: BranchPuller | None = None  # only for a branch that follows its target
         self._rest: Sequence[Message] = ()  # messages that were taken from the queue and are still undecided
-        self._checkpointing = False
-        self._full_checkpoint_due = False  # write a full checkpoint, even if the log is short
-        self._hung = False
+        # `_full_checkpoint_due`: whether to write a full checkpoint, even if the log is short
+        self._checkpointing = self._full_checkpoint_due = self._hung = False
         self.newer_server_wait = 0.0  # seconds that the first queued request may still wait for a newer server
 
     # -- for the server --------------------------------------------------------------------------------------------

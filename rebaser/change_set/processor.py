@@ -7,22 +7,25 @@ blob is not available.
 """
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from rebaser.change_set.attempts.poison import PoisonDetector, Suspicion
 from rebaser.change_set.attempts.retry_budget import RetryBudget
-from rebaser.change_set.log.commit_drafts import compared, created, marked, merged, of_batch, wakes, with_moved
+from rebaser.change_set.log.commit_drafts import compared, merged, of_batch, of_lifecycle, wakes, with_moved
 from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.change_set.log.encoded_commit import UnstorableCommit
 from rebaser.change_set.readers.request_reader import INTERNAL_CODES, HeldRequest, RequestReader
-from rebaser.change_set.replies import inbox_allowed, reply, with_result_read, with_result_stored
+from rebaser.change_set.replies import inbox_allowed, plain_reply, reply, with_result_read, with_result_stored
 from rebaser.change_set.settling import request_settling
 from rebaser.runtime.context import Context
+from rebaser.runtime.dead_letters import PendingDeadLetter
 from rebaser.telemetry import feeds
 from rebaser_client.blobs.freshness import Freshness
 from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import Message
+from rebaser_client.nats.header_lines import Headers
 from rebaser_core import thresholds
 from rebaser_core.backoff import exponential_delay
 from rebaser_core.branches.branch import Apply, Rebase
@@ -35,25 +38,13 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages.headers.traces import trace_fields
 from rebaser_core.record import record
 
+if TYPE_CHECKING:
+    from rebaser.telemetry.spans import ServerSpans
+
 BLOCKED_RETRY = 0.5  # seconds until the owner retries a blocked queue; doubled after each attempt
 BLOCKED_RETRY_MAX = 5.0  # maximum seconds until the owner retries a blocked queue
 LOOK_AFTER = 0.001  # minimum seconds between two reads of the thread's CPU time, because each read is a system call
 _DEAD = Outcome.DEAD  # a lookup of an enum member takes 0.1 µs in Python 3.11
-
-
-@dataclass(frozen=True, slots=True)
-class PendingDeadLetter:
-    """A request with the outcome `dead` that is not yet copied to the dead letters, answered and deleted.
-
-    `commit` is the log sequence of the commit that decided the request. If the request reuses the id of an earlier
-    request, `commit` is the one that decided the earlier request. `duplicates` are the messages that repeat the
-    request. They are answered only after the copy is stored.
-    """
-
-    message: Message
-    decision: Decision
-    commit: int
-    duplicates: list[Message] = field(default_factory=list)
 
 
 @record
@@ -65,10 +56,6 @@ class Processed:
 
 
 _ALL_ANSWERED = Processed([], [])
-
-
-def dead_letter_refused(error: RebaserError) -> TransientError:
-    return TransientError(f"a dead letter was not stored: {error.message}", code="dead_letter_refused")
 
 
 class QueueBlocked(TransientError):  # noqa: N818 - a state of the queue
@@ -118,16 +105,19 @@ class Processor:
         """Whether some requests with the outcome `dead` still have to be copied, answered and deleted."""
         return bool(self._pending_dead)
 
-    async def process(self, messages: Sequence[Message]) -> Processed:
-        """Decide, commit and answer `messages`, in order: as many as fit into one commit.
+    def process(self, messages: Sequence[Message]) -> Coroutine[Any, Any, Processed]:
+        """Decide, commit and answer `messages`, in order: as many as fit into one commit. Await the result.
 
         If a request cannot be decided yet, raise `QueueBlocked` once the requests before it are done. Raise
         `FencedError` if this owner must not append any more, and `TransientError` in an outage. After either of the
         last two errors, all unanswered requests are still queued; the log tells which of them are decided.
         """
         count = self._detector.batchable_prefix(messages)
-        if count == len(messages):  # nearly always
-            return await self._process(messages, self._detector.examine(messages))
+        if count == len(messages):  # nearly always; a coroutine here would cost each request a little
+            return self._process(messages, self._detector.examine(messages))
+        return self._process_first(messages, count)
+
+    async def _process_first(self, messages: Sequence[Message], count: int) -> Processed:
         if count:
             done = await self._process(messages[:count], self._detector.examine(messages[:count]))
             return Processed(done.dead, [*done.rest, *messages[count:]])
@@ -155,7 +145,9 @@ class Processor:
             return Processed(await self._commit(messages, [expired]), messages[1:])
         if held is not None:
             raise await self._block(held, messages[len(requests)], suspicion, dead)
-        return Processed(dead, messages[len(requests) :]) if dead or len(requests) < len(messages) else _ALL_ANSWERED
+        if not dead and len(requests) == len(messages):
+            return _ALL_ANSWERED
+        return Processed(dead, messages[len(requests) :])
 
     async def _read(
         self, messages: Sequence[Message], suspicion: Suspicion
@@ -210,25 +202,18 @@ class Processor:
             decided = decide(state, self.applied, requests)
             if decided.decisions and decided.decisions[0].conflicts:
                 decided = await self._with_result(decided)
-            if (traces := commits.traces) is not None:
-                chosen = traces.maker.chosen(messages, len(decided.answers))
-                if chosen or commits.spans is not None:
-                    traces.of(commits).decided(messages, decided, self._taken, chosen)
-            sequence = state.last
-            if decided.decisions and (decided.fork is not None or decided.marking is not None):
-                commit = (
-                    created(commits, messages[0], decided)
-                    if decided.fork is not None
-                    else await marked(self._context.blobs, commits, messages[0], decided)
-                )
-                sequence = await commits.append(commit, self._freshness)
-                self.applied = decided.applied
+            if commits.traces is not None:
+                self._trace(commits.traces, messages, decided)
+            sequence, commit = state.last, None
+            if decided.fork is not None or decided.marking is not None:
+                commit = await of_lifecycle(self._context.blobs, commits, messages[0], decided)
             elif decided.decisions:
                 owes = state.owes or await wakes(state, decided.delta) or bool(decided.recompute)
                 stored_ms = messages[len(requests) - 1].timestamp_ns // 1_000_000
                 before = await commits.before(decided.delta)
                 commit = of_batch(commits, decided, stored_ms, owes=owes, before=before)
-                sequence = await commits.append(commit, self._freshness)
+            if commit is not None:
+                sequence = await commits.publish(await commits.encode(commit, self._freshness))
                 self.applied = decided.applied
                 if decided.skipped:
                     self._log.error("requests_skipped", commit=commit.id, count=decided.skipped)
@@ -240,6 +225,11 @@ class Processor:
         if requests[0].action is not None:
             await self._settle(requests[0], messages[0], *decided.answers[0], sequence)
         return await self._answer_all(messages, decided, sequence)
+
+    def _trace(self, traces: "ServerSpans", messages: Sequence[Message], decided: DecidedBatch) -> None:
+        chosen = traces.maker.chosen(messages, len(decided.answers))
+        if chosen or self._commits.spans is not None:
+            traces.of(self._commits).decided(messages, decided, self._taken, chosen)
 
     async def _settle(
         self, request: QueuedRequest, message: Message, decision: Decision, earlier: int | None, sequence: int
@@ -325,12 +315,16 @@ class Processor:
                 "reply_refused", seq=message.stream_sequence, inbox=inbox[:80], **trace_fields(message.headers)
             )
             return True
-        headers, payload = reply(message.headers, self._key, decision, commit)
-        spans = self._commits.spans
+        about, spans = (message.headers, self._key, decision, commit), self._commits.spans
+        trace: dict[str, str] = {}
         if spans is not None and spans.batch is not None and message.stream_sequence in spans.batch.spans:
-            headers |= spans.headers_after(message)
+            trace = spans.headers_after(message)
+        encoded: tuple[Headers, bytes] | None = None if trace else plain_reply(*about)
+        if encoded is None:
+            headers, payload = reply(*about)
+            encoded = headers | trace, payload
         try:
-            return self._context.connection.publish_soon(inbox, payload, headers)
+            return self._context.connection.publish_soon(inbox, encoded[1], encoded[0])
         except RebaserError as error:
             self._log.warning("reply_failed", seq=message.stream_sequence, reason=error.message)
             return True

@@ -5,16 +5,38 @@ one of the two streams. In the copy, the `Nats-*` headers of the original are re
 copy with the original names.
 """
 
+from dataclasses import dataclass, field
+
 import anyio
 
 from rebaser_client.blobs import BlobStore
 from rebaser_client.jetstream import JetStream, Message
 from rebaser_core.commit import Decision
+from rebaser_core.errors import RebaserError, TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages.dead_letter import HEADER_ROOM, PAYLOAD_ADDRESS, dead_headers
 from rebaser_core.streams.subjects import Subjects
 
 MAX_CONCURRENT = 64  # maximum copies in flight; with no maximum, a flood of bad requests could make all copies time out
+
+
+@dataclass(frozen=True, slots=True)
+class PendingDeadLetter:
+    """A request with the outcome `dead` that is not yet copied to the dead letters, answered and deleted.
+
+    `commit` is the log sequence of the commit that decided the request. If the request reuses the id of an earlier
+    request, `commit` is the one that decided the earlier request. `duplicates` are the messages that repeat the
+    request. They are answered only after the copy is stored.
+    """
+
+    message: Message
+    decision: Decision
+    commit: int
+    duplicates: list[Message] = field(default_factory=list)
+
+
+def dead_letter_refused(error: RebaserError) -> TransientError:
+    return TransientError(f"a dead letter was not stored: {error.message}", code="dead_letter_refused")
 
 
 class DeadLetterPublisher:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.encoding.envelope import CBOR, COVERS, DIGESTS, ContentType, Headers, MessageRegistry, Peeked
 from rebaser_core.encoding.payload import malformed
-from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.limits import COMMIT_LIMITS, Limits
 from rebaser_core.messages.commit import BEFORE, COMMIT, check_is_commit
 from rebaser_core.messages.commit_fields.decision import add_digests
@@ -45,7 +44,7 @@ from rebaser_core.messages.headers.sweep import (
     sweep_headers,
 )
 from rebaser_core.messages.headers.traces import TRACEPARENT
-from rebaser_core.messages.plain import write_plain_success
+from rebaser_core.messages.plain import SUCCESS_VERSION
 from rebaser_core.messages.progress import PROGRESS, DvuProgress
 from rebaser_core.messages.read_back import surely_reads_back
 from rebaser_core.messages.request import REQUEST, EnqueueUpdatesRequest
@@ -96,7 +95,6 @@ __all__ = [
     "encode_delta",
     "encode_replay",
     "encode_result",
-    "encode_success",
     "encode_tail",
     "encode_updates_blob",
     "is_deleted",
@@ -113,6 +111,7 @@ __all__ = [
     "read_summary",
     "read_sweep_headers",
     "read_unknown",
+    "success_headers",
     "write_summary",
 ]
 
@@ -133,10 +132,9 @@ def encode_commit(commit: Commit, content_type: ContentType = CBOR) -> tuple[dic
     return headers, payload
 
 
-def encode_success(id_: RequestId, key: ChangeSetKey, performed: int, commit: int) -> tuple[dict[str, str], bytes]:
-    """Return what `encode` returns for the reply to a successful request, if the reply has only these fields."""
-    version, payload = write_plain_success(id_, key.workspace, key.change_set, performed, commit)
-    return REGISTRY.headers(RESPONSE.name, version), payload
+def success_headers() -> dict[str, str]:
+    """Return the headers that `encode` returns for a plain reply; see `rebaser_core.messages.plain`."""
+    return REGISTRY.headers(RESPONSE.name, SUCCESS_VERSION)
 
 
 def check_commit(commit: Commit, headers: Headers, payload: bytes) -> None:

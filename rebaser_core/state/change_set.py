@@ -26,15 +26,14 @@ from rebaser_core.commit import (
     CheckpointRef,
     Commit,
     Computed,
-    Decision,
     Kind,
     Marking,
 )
 from rebaser_core.errors import TransientError
 from rebaser_core.history import Mark, add_mark
 from rebaser_core.ids import RequestId
-from rebaser_core.record import record
 from rebaser_core.state.computed_table import ComputedTable
+from rebaser_core.state.outcomes import REDRIVE_MEMORY_MS, RecordedOutcome, forget
 from rebaser_core.state.overlay import UNSET_CELL, Cell, Cells
 from rebaser_core.state.shown import ShownState
 from rebaser_core.state.view import View
@@ -49,19 +48,6 @@ class BrokenChain(TransientError):  # noqa: N818 - it names a condition
 
     default_code = "broken_chain"
 
-
-@record
-class RecordedOutcome:
-    """The outcome of a request, which is recorded so that the same reply can be sent again."""
-
-    decision: Decision
-    commit: int  # the log sequence of the commit that contains the decision
-    at_ms: int  # the Unix time of this commit
-
-
-# How much longer an outcome is kept if the request was sent again from the dead letters. This keeps a dead letter from
-# being applied twice if it is sent again more than once.
-REDRIVE_MEMORY_MS = 31 * 24 * 3600 * 1000
 
 # Measured sizes in memory (bytes), from which the memory of a state is estimated.
 VALUE_BYTES, INPUT_BYTES, OUTCOME_BYTES = 258, 24, 600
@@ -87,6 +73,7 @@ class ChangeSetState(ShownState):
         self.applied: Applied | None = None
         self.outcomes: dict[RequestId, RecordedOutcome] = {}  # oldest first; does not include those in `redriven`
         self.redriven: dict[RequestId, RecordedOutcome] = {}  # outcomes of requests sent again from the dead letters
+        self._forgot_before = 0  # Unix time (ms): all outcomes recorded earlier are forgotten already
         self.with_result: dict[RequestId, None] = {}  # those whose decision has a `result`, and some that were dropped
         # Attempts that have not succeeded yet. The key is the sequence of a request, `DVU_ATTEMPT` or `PULL_ATTEMPT`.
         self.attempts: dict[int, Attempt] = {}
@@ -249,7 +236,7 @@ class ChangeSetState(ShownState):
         if not self.owes:
             self.covers = other.last
         self.applied, self.attempts, self.with_result = other.applied, dict(other.attempts), dict(other.with_result)
-        self.outcomes, self.redriven = dict(other.outcomes), dict(other.redriven)
+        self.outcomes, self.redriven, self._forgot_before = dict(other.outcomes), dict(other.redriven), 0
 
     # -- folding ---------------------------------------------------------------------------------------------------
 
@@ -294,7 +281,7 @@ class ChangeSetState(ShownState):
         self.edited, self.born_ms = sequence, commit.at_ms
         self.applied = self.checkpoint = None
         self.outcomes, self.redriven, self.attempts, self.with_result = {}, {}, {}, {}
-        self.marks, self.weight, self.taken, self.protected = [], 0, {}, False
+        self.marks, self.weight, self.taken, self.protected, self._forgot_before = [], 0, {}, False, 0
         for carried in commit.carried:
             self.remember(RecordedOutcome(carried.decision, carried.commit, carried.at_ms))
 
@@ -357,16 +344,22 @@ class ChangeSetState(ShownState):
         if commit.marking is not None:
             self._mark(commit.marking)
         if commit.attempt is not None:
-            if commit.attempt.count or commit.attempt.deaths:
-                self.attempts[commit.attempt.sequence] = commit.attempt
-            else:
-                self.attempts.pop(commit.attempt.sequence, None)  # both counts are 0, so no failed attempt remains
+            self._record_attempt(commit.attempt)
         if commit.checkpoint is not None:
             self.checkpoint = commit.checkpoint
             if not self.marks or commit.checkpoint.sequence > self.marks[-1].sequence:
                 add_mark(self.marks, commit.checkpoint, sequence, commit.at_ms, self.weight)
-        _forget(self.outcomes, commit.forget_before_ms)
-        _forget(self.redriven, commit.forget_before_ms - REDRIVE_MEMORY_MS)
+        before = commit.forget_before_ms
+        if before != self._forgot_before or commit.at_ms < before:  # otherwise, there is nothing to forget
+            self._forgot_before = before
+            forget(self.outcomes, before)
+            forget(self.redriven, before - REDRIVE_MEMORY_MS)
+
+    def _record_attempt(self, attempt: Attempt) -> None:
+        if attempt.count or attempt.deaths:
+            self.attempts[attempt.sequence] = attempt
+        else:
+            self.attempts.pop(attempt.sequence, None)  # both counts are 0, so no failed attempt remains
 
     def _mark(self, marking: Marking) -> None:
         if marking.protected is not None:
@@ -393,8 +386,3 @@ class ChangeSetState(ShownState):
             (self.redriven if recorded.decision.redrive else self.outcomes)[request_id] = recorded
             if recorded.decision.result is not None:
                 self.with_result[request_id] = None
-
-
-def _forget(outcomes: dict[RequestId, RecordedOutcome], before_ms: int) -> None:
-    while outcomes and (oldest := next(iter(outcomes.values()))).at_ms < before_ms:
-        del outcomes[oldest.decision.request_id]

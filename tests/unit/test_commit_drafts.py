@@ -161,3 +161,9 @@ async def test_the_commit_of_a_usual_batch_is_the_one_that_draft_returns(
     assert authors or not history
     assert commit.protected is protected
     check_times(commit)
+
+
+def test_the_time_to_forget_moves_once_a_second() -> None:
+    log = log_of(ChangeSetState(), kept_blobs())
+    times = {log.stamp(STORED + at)[3] for at in range(0, 2500, 100)}
+    assert times == {STORED - WINDOW, STORED - WINDOW + 1000, STORED - WINDOW + 2000}

@@ -2,7 +2,8 @@
 
 import pytest
 
-from rebaser.change_set.replies import inbox_allowed, reply, response
+from rebaser.change_set.replies import inbox_allowed, plain_reply, reply, response
+from rebaser_client.nats.header_lines import encode_headers
 from rebaser_core.commit import Decision, Outcome
 from rebaser_core.encoding.envelope import CBOR, CONTENT_TYPE, JSON, ContentType
 from rebaser_core.ids import ChangeSetKey, RequestId
@@ -69,3 +70,29 @@ def test_an_answer_has_the_content_type_of_its_request(asked: str, answered: Con
     headers, payload = reply({CONTENT_TYPE: asked}, KEY, decision, 7)
     assert headers[CONTENT_TYPE] == answered
     assert payload.startswith(b"{") == (answered is JSON)
+
+
+def test_a_plain_reply_has_the_bytes_of_the_reply() -> None:
+    asked, decision = {CONTENT_TYPE: CBOR}, Decision(1, RequestId("r1"), Outcome.SUCCESS, 300)
+    headers, payload = reply(asked, KEY, decision, 70_000)
+    assert plain_reply(asked, KEY, decision, 70_000) == (encode_headers(headers), payload)
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        Decision(1, RequestId("r"), Outcome.DEAD, 0, "malformed", "bad"),
+        Decision(1, RequestId("r"), Outcome.CONFLICTS, 0, "conflicts", "gone: x"),
+        Decision(1, RequestId("@1"), Outcome.SUCCESS, 1),
+        Decision(1, RequestId("r"), Outcome.SUCCESS, 1, position=3),
+        Decision(1, RequestId("r"), Outcome.SUCCESS, 1, unresolved=3),
+    ],
+    ids=["dead", "conflicts", "without an id", "of an action", "with conflicts left"],
+)
+def test_no_other_reply_is_plain(decision: Decision) -> None:
+    assert plain_reply({CONTENT_TYPE: CBOR}, KEY, decision, 7) is None
+
+
+@pytest.mark.parametrize("headers", [{}, {CONTENT_TYPE: JSON}, {CONTENT_TYPE: "text/plain"}], ids=str)
+def test_a_plain_reply_is_in_cbor(headers: dict[str, str]) -> None:
+    assert plain_reply(headers, KEY, Decision(1, RequestId("r"), Outcome.SUCCESS, 1), 7) is None

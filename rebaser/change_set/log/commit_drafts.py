@@ -84,6 +84,13 @@ def of_batch(
     )
 
 
+async def of_lifecycle(blobs: BlobStore, commits: CommitLog, message: Message, decided: DecidedBatch) -> Commit:
+    """Return the commit for a request that creates or marks the change set. The caller must hold the append lock."""
+    if decided.fork is not None:
+        return created(commits, message, decided)
+    return await marked(blobs, commits, message, decided)
+
+
 async def marked(blobs: BlobStore, commits: CommitLog, message: Message, decided: DecidedBatch) -> Commit:
     """Return the commit that protects, closes or deletes the change set, or that undoes one of these actions."""
     state = commits.state

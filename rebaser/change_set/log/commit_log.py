@@ -41,12 +41,15 @@ from rebaser_core.updates import Update
 if TYPE_CHECKING:
     from rebaser.telemetry.spans import ChangeSetSpans, ServerSpans
 
+# The replaced definitions go to a blob first, because readers that fold the commit do not need them.
+_MOVES = (with_before_in_blob, with_delta_in_blob, with_replay_in_blob)
 _REBASE = Kind.REBASE  # a lookup of an enum member takes 0.1 µs in Python 3.11
 log = structlog.get_logger(__name__)
 
 APPEND_TIMEOUT = 5.0  # seconds for one attempt
 RETRY, RETRY_MAX = 0.02, 1.0  # seconds until an append is repeated, doubled each time, and their maximum
 GIVEN_UP = "NATS did not answer an append before the grace period of the shutdown was over"
+FORGET_EVERY = 1000  # ms; folds forget outcomes this often, because they pass the places of those forgotten before
 RECENT = 15.0  # seconds for which the duration of an append is reported
 PINNED_CHECK = 0.05  # seconds between checks for threads that still read the state
 
@@ -184,9 +187,9 @@ class CommitLog:
 
     def stamp(self, stored_ms: int) -> tuple[str, int, str, int]:
         """Return `id`, `at_ms`, `owner` and `forget_before_ms` of a commit; see `draft`."""
-        now, before = self._now_ms(), stored_ms - self._retry_window_ms
-        # `max` takes as long as the rest of this method.
-        return self._new_id(), now if now > stored_ms else stored_ms, self._owner, before if before > 0 else 0  # noqa: FURB136
+        now, before = self._now_ms(), (stored_ms - self._retry_window_ms) // FORGET_EVERY * FORGET_EVERY
+        at_ms = now if now > stored_ms else stored_ms  # noqa: FURB136 - `max` takes as long as the rest of this method
+        return self._new_id(), at_ms, self._owner, before if before > 0 else 0  # noqa: FURB136
 
     async def before(self, delta: Sequence[Update]) -> tuple[Update, ...] | None:
         """Return the definitions that `delta` is about to replace; None if commits do not record them. The caller must
@@ -204,10 +207,7 @@ class CommitLog:
         return tuple(replaced)
 
     async def append(self, commit: Commit, freshness: Freshness | None = None) -> int:
-        """Encode, publish and fold `commit`; return its log sequence. The caller must hold `append_lock`.
-
-        `freshness` has the same meaning as in `encode`. Raise the errors of `encode` and `publish`.
-        """
+        """Encode, publish and fold `commit`; see `encode` and `publish`. The caller must hold `append_lock`."""
         return await self.publish(await self.encode(commit, freshness))
 
     async def encode(self, commit: Commit, freshness: Freshness | None = None) -> EncodedCommit:
@@ -229,8 +229,7 @@ class CommitLog:
             if commit.replay and len(commit.replay.bases) > limits.inline_max_updates:
                 commit = await with_replay_in_blob(self._blobs, commit)
             headers, payload = encode_commit(commit)
-            # The replaced definitions go to a blob first, because readers that fold the commit do not need them.
-            for move in (with_before_in_blob, with_delta_in_blob, with_replay_in_blob):
+            for move in _MOVES:
                 if len(payload) <= self._inline_max and len(payload) <= limits.inline_max_bytes:
                     break
                 commit = await move(self._blobs, commit)
@@ -239,7 +238,8 @@ class CommitLog:
             if self.history and in_blobs:
                 commit = await with_blobs_named(self._blobs, commit, self.tail_max)
                 headers, payload = encode_commit(commit)
-            headers |= covers_header(commit)
+            if commit.covers is not None or commit.kind is not _REBASE:
+                headers |= covers_header(commit)
             check_commit(commit, headers, payload)
             summaries = self._summaries
             headers |= summaries.usual(self.state, commit) or await summaries.header(self.state, commit)

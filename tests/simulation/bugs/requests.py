@@ -22,20 +22,20 @@ BUGS = (
         "gentle",
         1,
         DECIDE,
-        "            highest = max(highest, request.sequence)\n",
-        "",
+        "                highest = request.sequence\n",
+        "                pass\n",
     ),
     bug(
         "the reply is sent before the commit",
         "harsh",
         1,
         PROCESSOR,
-        """                sequence = await commits.append(commit, self._freshness)
+        """                sequence = await commits.publish(await commits.encode(commit, self._freshness))
                 self.applied = decided.applied
                 if decided.skipped:
 """,
         """                await self._answer_all(messages, decided, sequence + 1)
-                sequence = await commits.append(commit, self._freshness)
+                sequence = await commits.publish(await commits.encode(commit, self._freshness))
                 self.applied = decided.applied
                 if decided.skipped:
 """,
@@ -45,13 +45,13 @@ BUGS = (
         "harsh",
         2,
         PROCESSOR,
-        """                sequence = await commits.append(commit, self._freshness)
+        """                sequence = await commits.publish(await commits.encode(commit, self._freshness))
                 self.applied = decided.applied
                 if decided.skipped:
 """,
         """                deleted = [message.stream_sequence for message in messages]
                 self._context.deleter.add(deleted, self.applied.stream)
-                sequence = await commits.append(commit, self._freshness)
+                sequence = await commits.publish(await commits.encode(commit, self._freshness))
                 self.applied = decided.applied
                 if decided.skipped:
 """,
