@@ -7,9 +7,7 @@ import pytest
 
 from rebaser_core.commit import DVU_ATTEMPT, Applied, Attempt, Commit, Computed, Decision, Kind, Outcome
 from rebaser_core.ids import RequestId
-from rebaser_core.state import change_set
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState, View
-from rebaser_core.state.outcomes import RecordedOutcome, forget
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Recompute, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, Json, State, canonical
@@ -132,26 +130,6 @@ def test_outcomes_are_forgotten_by_the_time_the_commit_names() -> None:
     last = Commit("x", 2, Kind.REBASE, 300, "o", None, None, forget_before_ms=150)
     state.fold(3, last)
     assert list(state.outcomes) == ["young"]
-
-
-def test_outcomes_are_looked_through_only_when_the_time_to_forget_has_moved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each time passes the places of all outcomes that were forgotten before."""
-    calls: list[int] = []
-
-    def forget_and_note(outcomes: dict[RequestId, RecordedOutcome], before_ms: int) -> None:
-        calls.append(before_ms)
-        forget(outcomes, before_ms)
-
-    monkeypatch.setattr(change_set, "forget", forget_and_note)
-    state = ChangeSetState()
-    for number in range(1, 41):
-        at, request = 1000 + number, RequestId(f"r{number}")
-        decided = (Decision(number, request, Outcome.SUCCESS),)
-        before = at // 10 * 10 - 20
-        commit = Commit(f"c{number}", number - 1, Kind.REBASE, at, "o", None, None, decided, forget_before_ms=before)
-        state.fold(number, commit)
-    assert [before for before in calls if before > 0] == [980, 990, 1000, 1010, 1020]
-    assert list(state.outcomes) == [f"r{number}" for number in range(20, 41)]
 
 
 def test_the_outcome_of_a_redriven_request_outlives_every_dead_letter() -> None:
