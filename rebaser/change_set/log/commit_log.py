@@ -6,16 +6,15 @@ append whose answer is lost is repeated, with the same bytes and the same expect
 other commit is built meanwhile."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio.lowlevel
 import structlog
 
-from rebaser.change_set.known_functions import missing_functions
-from rebaser.change_set.log.branch_fields import about_branch
 from rebaser.change_set.log.commit_parts import with_before_in_blob, with_delta_in_blob, with_replay_in_blob
+from rebaser.change_set.log.drafter import CommitDrafter
 from rebaser.change_set.log.encoded_commit import EncodedCommit, UnstorableCommit
 from rebaser.change_set.log.needed_blobs import needs_blobs, with_blobs_named
 from rebaser.change_set.log.summaries import Summaries
@@ -24,7 +23,7 @@ from rebaser.telemetry.clocks import Append
 from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore
 from rebaser_client.blobs.freshness import Freshness
-from rebaser_client.cooperative import cooperate, run_in_steps
+from rebaser_client.cooperative import run_in_steps
 from rebaser_client.jetstream import ApiError, JetStream, NoAnswerError, NoRespondersError
 from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
 from rebaser_client.log.reader import COMMIT_OVERHEAD, LoadedState
@@ -36,7 +35,6 @@ from rebaser_core.messages import check_commit, covers_header, decode_commit, en
 from rebaser_core.state.change_set import ChangeSetState, View
 from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.streams.subjects import Subjects
-from rebaser_core.updates import Update
 
 if TYPE_CHECKING:
     from rebaser.telemetry.spans import ChangeSetSpans, ServerSpans
@@ -49,12 +47,11 @@ log = structlog.get_logger(__name__)
 APPEND_TIMEOUT = 5.0  # seconds for one attempt
 RETRY, RETRY_MAX = 0.02, 1.0  # seconds until an append is repeated, doubled each time, and their maximum
 GIVEN_UP = "NATS did not answer an append before the grace period of the shutdown was over"
-FORGET_EVERY = 1000  # ms; folds forget outcomes this often, because they pass the places of those forgotten before
 RECENT = 15.0  # seconds for which the duration of an append is reported
 PINNED_CHECK = 0.05  # seconds between checks for threads that still read the state
 
 
-class CommitLog:
+class CommitLog(CommitDrafter):
     """Appends to the log of `key`, and holds the folded `state` of the change set.
 
     `tail_weight` is the size of the log after the newest checkpoint, in bytes; `chain` has the parts of the checkpoint.
@@ -80,23 +77,18 @@ class CommitLog:
         new_id: Callable[[], str],
         on_unanswered: Callable[[TransientError], None] = lambda _: None,
     ) -> None:
+        super().__init__(loaded.state, owner, retry_window=retry_window, history=history, now_ms=now_ms, new_id=new_id)
         self.key = key
-        self.state = loaded.state
         self.tail_weight = loaded.tail_weight
         self.chain = loaded.chain
-        self.history = history
         self.logger = log.bind(workspace=key.workspace, change_set=key.change_set)
         self._js = js
         self._stream = subjects.commits_stream
         self.subjects = subjects
         self._subject = subjects.commits(key)
         self._blobs = blobs
-        self._owner = owner
         self._summaries = Summaries(owner)
         self._inline_max = inline_max
-        self._retry_window_ms = int(retry_window * 1000)
-        self._now_ms = now_ms
-        self._new_id = new_id
         self._on_unanswered = on_unanswered
         self._lock = asyncio.Lock()  # taken for every commit; a lock of anyio takes ten times as long
         self._viewing: anyio.Lock | None = None  # exists once a view has been opened
@@ -159,52 +151,6 @@ class CommitLog:
         if 0 < state.last < recreated_from:
             checkpoint = state.checkpoint.address if state.checkpoint is not None else None
             self.logger.error("change_set_lost", seq=state.last, values=len(state.cells), checkpoint=checkpoint)
-
-    def draft(self, kind: Kind, *, stored_ms: int = 0, state: ChangeSetState | None = None, **fields: Any) -> Commit:
-        """Return a commit that follows the current state; `fields` are the fields of `Commit` that its kind needs.
-        `state` is the state after the commit, if the commit replaces the current state.
-        `stored_ms` is the time at which NATS stored the last request that the commit decides (Unix ms). The time of the
-        commit is never earlier than that. Outcomes are forgotten according to `stored_ms`, never according to the clock
-        of a server. So if a request was stored twice, the first outcome is still known when the second copy is decided.
-        """
-        state = state or self.state
-        checkpoint = fields.pop("checkpoint", state.checkpoint)
-        about = about_branch(state, kind, checkpoint, fields)
-        id_, at_ms, owner, forget_before_ms = self.stamp(stored_ms)
-        return Commit(
-            id=id_,
-            previous=self.state.last,
-            kind=kind,
-            at_ms=at_ms,
-            owner=owner,
-            applied=fields.pop("applied", state.applied),
-            covers=fields.pop("covers", state.covers if state.owes else None),
-            checkpoint=checkpoint,
-            forget_before_ms=forget_before_ms,
-            unknown=fields.pop("unknown", None) or missing_functions(state),
-            **(about | fields if about else fields),
-        )
-
-    def stamp(self, stored_ms: int) -> tuple[str, int, str, int]:
-        """Return `id`, `at_ms`, `owner` and `forget_before_ms` of a commit; see `draft`."""
-        now, before = self._now_ms(), (stored_ms - self._retry_window_ms) // FORGET_EVERY * FORGET_EVERY
-        at_ms = now if now > stored_ms else stored_ms  # noqa: FURB136 - `max` takes as long as the rest of this method
-        return self._new_id(), at_ms, self._owner, before if before > 0 else 0  # noqa: FURB136
-
-    async def before(self, delta: Sequence[Update]) -> tuple[Update, ...] | None:
-        """Return the definitions that `delta` is about to replace; None if commits do not record them. The caller must
-        hold `append_lock`."""
-        if not self.history:
-            return None
-        edit_of, step = self.state.cells.edit_of, thresholds.now.overlay_merge_step
-        if len(delta) == 1:  # most deltas
-            return () if (only := edit_of(delta[0].id)) is None else (only,)
-        ids = list({edit.id: None for edit in delta})
-        replaced = [edit for id_ in ids[:step] if (edit := edit_of(id_)) is not None]
-        for start in range(step, len(ids), step):
-            await cooperate()
-            replaced += [edit for id_ in ids[start : start + step] if (edit := edit_of(id_)) is not None]
-        return tuple(replaced)
 
     async def append(self, commit: Commit, freshness: Freshness | None = None) -> int:
         """Encode, publish and fold `commit`; see `encode` and `publish`. The caller must hold `append_lock`."""
