@@ -160,6 +160,10 @@ class Thresholds:
     """Maximum bytes of a blob of updates that is decoded on the event loop, not in a thread."""
     hash_on_loop_max_bytes: int = _from(256 * 1024)
     """Maximum bytes of a blob that is hashed on the event loop, not in a thread."""
+    plain_request_max_updates: int = _from(16)
+    """Maximum number of values that a request sets if it is read by the short way."""
+    round_min_owners: int = _from(2, 1)
+    """Minimum number of owners that got requests in one turn of the event loop and prepare their commits together."""
     purge_min_requests: int = _from(32, 1)
     """Minimum number of decided requests, all older than the others in their stream, that are deleted with one purge
     instead of one by one."""

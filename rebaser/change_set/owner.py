@@ -13,7 +13,9 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 
+from rebaser.change_set import rounds
 from rebaser.change_set.actor import Actor
+from rebaser.change_set.attempts.held_requests import QueueBlocked
 from rebaser.change_set.attempts.poison import PoisonDetector
 from rebaser.change_set.branch_puller import BranchPuller
 from rebaser.change_set.healing import heal
@@ -43,8 +45,9 @@ from rebaser.change_set.lifecycle import (
 from rebaser.change_set.loading import open_change_set
 from rebaser.change_set.log import checkpointer
 from rebaser.change_set.log.commit_log import CommitLog
-from rebaser.change_set.processor import Processor, QueueBlocked
+from rebaser.change_set.processor import Processor
 from rebaser.change_set.recheck import recheck
+from rebaser.change_set.rounds import Preparation
 from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.runtime.context import Context
 from rebaser.runtime.dead_letters import PendingDeadLetter, dead_letter_refused
@@ -79,15 +82,15 @@ class Owner(Actor):
         self.scope = anyio.CancelScope(shield=True)
         self._context = context
         self._awaiting = False
-        self._decide_now = Signal()
-        self._consumer: OrderedConsumer | None = None
-        self._commits: CommitLog | None = None
+        self.decide_now = Signal()
+        self.queue: OrderedConsumer | None = None  # the queued requests; None until the queue is open
+        self.commits: CommitLog | None = None  # the log; None until it is loaded
         self._processor: Processor | None = None
         self._dvu: SerialDvu | None = None
         self._puller: BranchPuller | None = None  # only for a branch that follows its target
         self._rest: Sequence[Message] = ()  # messages that were taken from the queue and are still undecided
-        # `_full_checkpoint_due`: whether to write a full checkpoint, even if the log is short
-        self._checkpointing = self._full_checkpoint_due = self._hung = False
+        self._checkpointing = self._hung = False
+        self._full_checkpoint_due = False  # write a full checkpoint, even if the log is short
         self.newer_server_wait = 0.0  # seconds that the first queued request may still wait for a newer server
 
     # -- for the server --------------------------------------------------------------------------------------------
@@ -110,22 +113,12 @@ class Owner(Actor):
     @property
     def state_bytes(self) -> int:
         """The estimated memory of the folded state, in bytes; 0 until the state is loaded."""
-        return self._commits.state.memory if self._commits is not None else 0
-
-    @property
-    def commits(self) -> CommitLog | None:
-        """The log of the change set; None until the log is loaded."""
-        return self._commits
-
-    @property
-    def queue(self) -> OrderedConsumer | None:
-        """The queue of requests; None until it is open."""
-        return self._consumer
+        return self.commits.state.memory if self.commits is not None else 0
 
     def drop_resources(self) -> None:
         """After `run`, drop the references that lead back to this owner, so that its memory is freed at once."""
         self.lease.lost = True
-        self._consumer = self._processor = self._dvu = self._puller = self.group = None
+        self.queue = self._processor = self._dvu = self._puller = self.group = None
 
     def adopt(self, task: Task) -> None:
         """Replace the task that this owner holds with `task`, a redelivery of the same message."""
@@ -143,8 +136,8 @@ class Owner(Actor):
 
     def log_loss(self, recreated_from: int) -> None:
         """Log what state was lost when the stream that holds all the logs was lost; see `CommitLog.log_loss`."""
-        if self._commits is not None:
-            self._commits.log_loss(recreated_from)
+        if self.commits is not None:
+            self.commits.log_loss(recreated_from)
 
     def save_full_checkpoint(self) -> None:
         """Write a full checkpoint. The last one is lost, and the commits before it may no longer be in the log."""
@@ -154,8 +147,16 @@ class Owner(Actor):
 
     def abandon(self) -> None:
         """Stop waiting for the answer to an append, because the grace period of the shutdown is over."""
-        if self._commits is not None:
-            self._commits.abandon()
+        if self.commits is not None:
+            self.commits.abandon()
+
+    def prepare(self) -> Preparation | None:
+        """Take the queued requests, and return a preparation of their commit, if it can be prepared."""
+        if self.queue is None or self._processor is None:
+            return None
+        settings = self._context.settings
+        self._rest = self._rest or self.queue.take(settings.batch_max_requests, settings.batch_max_bytes)
+        return self._processor.prepare(self._rest)
 
     def perform(self, effects: tuple[Effect, ...]) -> None:
         group = self.group
@@ -165,7 +166,7 @@ class Owner(Actor):
                 self._awaiting = True
                 self._check_queue()
             elif effect is _DECIDE:
-                self._decide_now.set()
+                rounds.join(self)
             elif effect is Command.LOAD:
                 group.start_soon(self._load_and_decide)
             elif effect is Command.RUN_DVU:
@@ -190,8 +191,8 @@ class Owner(Actor):
             self._puller.wake()  # stops a pull that is waiting for requests to be decided
 
     async def close(self) -> None:
-        if self._consumer is not None:
-            await self._consumer.__aexit__(None, None, None)
+        if self.queue is not None:
+            await self.queue.__aexit__(None, None, None)
 
     # -- effects ---------------------------------------------------------------------------------------------------
 
@@ -212,8 +213,8 @@ class Owner(Actor):
         try:
             with self.cancelled_with_work():
                 loaded = await open_change_set(context, self.key, self._check_queue)
-                commits = self._commits = loaded.commits
-                self._consumer = loaded.consumer
+                commits = self.commits = loaded.commits
+                self.queue = loaded.consumer
                 await heal(commits)
                 self.log = commits.logger  # share the log's logger instead of keeping a second one
                 state, applied = commits.state, loaded.applied
@@ -240,8 +241,7 @@ class Owner(Actor):
     def _check_queue(self) -> None:
         """Post `Arrived` if the lifecycle awaits requests and some are queued; post `Failed` if the consumer has ended.
         The consumer calls this when its queue stops being empty, and when it ends."""
-        consumer = self._consumer
-        if not self._awaiting or consumer is None:
+        if not self._awaiting or (consumer := self.queue) is None:
             return
         if consumer.pending:
             self._awaiting = False
@@ -257,8 +257,8 @@ class Owner(Actor):
         try:
             with self.cancelled_with_work():
                 while True:
-                    await self._decide_now.wait()
-                    self._decide_now.clear()
+                    await self.decide_now.wait()
+                    self.decide_now.clear()
                     event = await self._decide()
                     if isinstance(event, Failed):
                         return
@@ -268,12 +268,12 @@ class Owner(Actor):
             self.post(event)
 
     async def _decide(self) -> Event:
-        consumer, processor, commits = self._consumer, self._processor, self._commits
+        consumer, processor, commits = self.queue, self._processor, self.commits
         assert consumer is not None and processor is not None and commits is not None  # noqa: S101, PT018 - loaded
         settings = self._context.settings
         try:
-            messages = self._rest or consumer.take(settings.batch_max_requests, settings.batch_max_bytes)
-            processed = await processor.process(messages)
+            self._rest = self._rest or consumer.take(settings.batch_max_requests, settings.batch_max_bytes)
+            processed = await processor.process(self._rest)
             self._rest = processed.rest
             self._publish_all_dead(processed.dead)
         except QueueBlocked as blocked:
@@ -297,7 +297,7 @@ class Owner(Actor):
         return Decided(owes, more) if owes or more else _DECIDED
 
     async def _run_dvu(self) -> None:
-        commits, dvu = self._commits, self._dvu
+        commits, dvu = self.commits, self._dvu
         assert commits is not None and dvu is not None  # noqa: S101, PT018 - `_load` ran first, and sets both
         event: Event = DvuFailed()
         try:
@@ -343,7 +343,7 @@ class Owner(Actor):
             self.post(JobEnded())
 
     def _start_checkpoint(self) -> None:
-        commits = self._commits
+        commits = self.commits
         if commits is None or self._checkpointing:
             return
         if self._full_checkpoint_due or checkpointer.due(commits, self._context.settings.checkpoint_bytes):
@@ -383,8 +383,8 @@ class Owner(Actor):
         """Look for work that arrived while the owner was ending."""
         left = True  # if the recheck fails, another owner has to look for work
         try:
-            if self._commits is not None and self._processor is not None:
-                left = await recheck(self._context, self._commits, self._processor, self._puller)
+            if self.commits is not None and self._processor is not None:
+                left = await recheck(self._context, self.commits, self._processor, self._puller)
         except RebaserError as error:
             self.log.warning("recheck_failed", reason=error.message)
         finally:

@@ -11,13 +11,21 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from rebaser.change_set.attempts.held_requests import HeldRequests
 from rebaser.change_set.attempts.poison import PoisonDetector, Suspicion
-from rebaser.change_set.attempts.retry_budget import RetryBudget
-from rebaser.change_set.log.commit_drafts import compared, merged, of_batch, of_lifecycle, wakes, with_moved
+from rebaser.change_set.log.commit_drafts import (
+    compared,
+    merged,
+    of_large_batch,
+    of_lifecycle,
+    of_small_batch,
+    with_moved,
+)
 from rebaser.change_set.log.commit_log import CommitLog
-from rebaser.change_set.log.encoded_commit import UnstorableCommit
+from rebaser.change_set.log.encoded_commit import EncodedCommit, UnstorableCommit
 from rebaser.change_set.readers.request_reader import INTERNAL_CODES, HeldRequest, RequestReader
 from rebaser.change_set.replies import inbox_allowed, plain_reply, reply, with_result_read, with_result_stored
+from rebaser.change_set.rounds import Preparation
 from rebaser.change_set.settling import request_settling
 from rebaser.runtime.context import Context
 from rebaser.runtime.dead_letters import PendingDeadLetter
@@ -27,13 +35,12 @@ from rebaser_client.cooperative import cooperate
 from rebaser_client.jetstream import Message
 from rebaser_client.nats.header_lines import Headers
 from rebaser_core import thresholds
-from rebaser_core.backoff import exponential_delay
 from rebaser_core.branches.branch import Apply, Rebase
-from rebaser_core.commit import Applied, Attempt, Decision, Kind, Outcome, Reverts
+from rebaser_core.commit import Applied, Decision, Outcome, Reverts
 from rebaser_core.decisions.decide import DecidedBatch, decide, recorded_outcome
 from rebaser_core.decisions.queued_request import QueuedRequest
 from rebaser_core.encoding.envelope import REPLY_INBOX
-from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
+from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages.headers.traces import trace_fields
 from rebaser_core.record import record
@@ -41,8 +48,6 @@ from rebaser_core.record import record
 if TYPE_CHECKING:
     from rebaser.telemetry.spans import ServerSpans
 
-BLOCKED_RETRY = 0.5  # seconds until the owner retries a blocked queue; doubled after each attempt
-BLOCKED_RETRY_MAX = 5.0  # maximum seconds until the owner retries a blocked queue
 LOOK_AFTER = 0.001  # minimum seconds between two reads of the thread's CPU time, because each read is a system call
 _DEAD = Outcome.DEAD  # a lookup of an enum member takes 0.1 µs in Python 3.11
 
@@ -56,20 +61,6 @@ class Processed:
 
 
 _ALL_ANSWERED = Processed([], [])
-
-
-class QueueBlocked(TransientError):  # noqa: N818 - a state of the queue
-    """Raised if the first queued request cannot be decided yet. The message and the code say why.
-
-    `delay` is the number of seconds until the next attempt. `time_left` is the number of seconds for which the request
-    may still block the queue. `dead` are earlier requests that still have to be copied to the dead letters.
-    """
-
-    def __init__(self, error: RebaserError, delay: float, time_left: float, dead: list[PendingDeadLetter]) -> None:
-        super().__init__(error.message, code=error.code)
-        self.delay = delay
-        self.time_left = time_left
-        self.dead = dead
 
 
 class BaseMoved(Exception):  # noqa: N818 - a state of the branch
@@ -94,10 +85,10 @@ class Processor:
         self._freshness = Freshness()  # the age of the blobs that were read or stored for the next commit
         self._reader = RequestReader(context, commits.key)
         self._replies_under = context.settings.replies_under()
-        outcomes = [*commits.state.outcomes.values(), *commits.state.redriven.values()]
-        self._budget = RetryBudget(int(context.settings.retry_for * 1000), outcomes)
+        self._held_requests = HeldRequests(context, commits)
         self._pending_dead: dict[int, PendingDeadLetter] = {}  # dead letters to copy, by request sequence
         self.answered, self.rebasing = 0, False
+        self._prepared: Preparation | None = None  # what was prepared for the next batch
         self._taken = 0  # when the current batch was taken from the queue (`time.monotonic_ns`)
 
     @property
@@ -117,6 +108,15 @@ class Processor:
             return self._process(messages, self._detector.examine(messages))
         return self._process_first(messages, count)
 
+    def prepare(self, messages: Sequence[Message]) -> Preparation | None:
+        """Return a preparation of the commit for `messages`, which `process` uses once it is complete. Return None if
+        `process` has to do everything itself."""
+        if len(messages) != 1 or not self._detector.batchable_prefix(messages):
+            return None
+        self._taken = time.monotonic_ns()
+        self._prepared = Preparation(messages, self._reader, self._commits, self.applied)
+        return self._prepared
+
     async def _process_first(self, messages: Sequence[Message], count: int) -> Processed:
         if count:
             done = await self._process(messages[:count], self._detector.examine(messages[:count]))
@@ -127,10 +127,15 @@ class Processor:
 
     async def _process(self, messages: Sequence[Message], suspicion: Suspicion) -> Processed:
         self._freshness = Freshness()
-        self._taken = time.monotonic_ns()
-        requests, held = await self._read(messages, suspicion)
+        prepared, self._prepared = self._prepared, None
+        if prepared is None or not prepared.is_complete or prepared.messages is not messages or suspicion.rejections:
+            prepared = None
+            self._taken = time.monotonic_ns()
+            requests, held = await self._read(messages, suspicion)
+        else:
+            requests, held = [prepared.request], None
         try:
-            dead = await self._commit(messages, requests) if requests else []
+            dead = await self._commit(messages, requests, prepared) if requests else []
         except BaseMoved:
             return Processed([], messages)
         except UnstorableCommit as error:
@@ -139,12 +144,12 @@ class Processor:
                 first = await self._process(messages[:half], suspicion)
                 return Processed(first.dead, [*first.rest, *messages[half:]])
             held = HeldRequest(requests[0], RebaserError(error.message, code=INTERNAL_CODES[0]))
-            expired = self._expired(held, messages[0])
+            expired = self._held_requests.expired(held, messages[0], self.applied)
             if expired is None:
-                raise await self._block(held, messages[0], suspicion, []) from error
+                raise await self._held_requests.block(held, messages[0], suspicion, []) from error
             return Processed(await self._commit(messages, [expired]), messages[1:])
         if held is not None:
-            raise await self._block(held, messages[len(requests)], suspicion, dead)
+            raise await self._held_requests.block(held, messages[len(requests)], suspicion, dead)
         if not dead and len(requests) == len(messages):
             return _ALL_ANSWERED
         return Processed(dead, messages[len(requests) :])
@@ -170,7 +175,7 @@ class Processor:
                     return [await self._with_sources(request, message)], None
                 requests.append(request)
             except HeldRequest as held:
-                expired = self._expired(held, message)
+                expired = self._held_requests.expired(held, message, self.applied)
                 if expired is None:
                     return requests, held
                 requests.append(expired)
@@ -188,35 +193,26 @@ class Processor:
         self.rebasing = isinstance(request.action, Rebase)
         return await self._reader.with_sources(request, self._commits, message.timestamp_ns // 1_000_000)
 
-    async def _commit(self, messages: Sequence[Message], requests: list[QueuedRequest]) -> list[PendingDeadLetter]:
+    async def _commit(
+        self, messages: Sequence[Message], requests: list[QueuedRequest], prepared: Preparation | None = None
+    ) -> list[PendingDeadLetter]:
         commits = self._commits
         lock = commits.append_lock()
         await lock.acquire()  # `async with` takes twice as long
         try:
-            state = commits.state
-            if requests[0].action is not None:
-                requests[0] = await self._compared(requests[0])
-            for number, request in enumerate(requests):
-                if request.expect_at is not None and len(request.patch or request.updates) > thresholds.now.fold_step:
-                    requests[number] = await with_moved(state, request)
-            decided = decide(state, self.applied, requests)
-            if decided.decisions and decided.decisions[0].conflicts:
-                decided = await self._with_result(decided)
+            if prepared is not None and prepared.is_current(self.applied):
+                decided, encoded = prepared.decided, prepared.encoded
+            else:
+                decided, encoded = await self._decide(requests), None
             if commits.traces is not None:
                 self._trace(commits.traces, messages, decided)
-            sequence, commit = state.last, None
-            if decided.fork is not None or decided.marking is not None:
-                commit = await of_lifecycle(self._context.blobs, commits, messages[0], decided)
-            elif decided.decisions:
-                owes = state.owes or await wakes(state, decided.delta) or bool(decided.recompute)
-                stored_ms = messages[len(requests) - 1].timestamp_ns // 1_000_000
-                before = await commits.before(decided.delta)
-                commit = of_batch(commits, decided, stored_ms, owes=owes, before=before)
-            if commit is not None:
-                sequence = await commits.publish(await commits.encode(commit, self._freshness))
+            encoded = encoded or await self._encode(messages, requests, decided)
+            sequence = commits.state.last
+            if encoded is not None:
+                sequence = await commits.publish(encoded)
                 self.applied = decided.applied
                 if decided.skipped:
-                    self._log.error("requests_skipped", commit=commit.id, count=decided.skipped)
+                    self._log.error("requests_skipped", commit=encoded.commit.id, count=decided.skipped)
             self.rebasing = False
         finally:
             lock.release()
@@ -225,6 +221,33 @@ class Processor:
         if requests[0].action is not None:
             await self._settle(requests[0], messages[0], *decided.answers[0], sequence)
         return await self._answer_all(messages, decided, sequence)
+
+    async def _decide(self, requests: list[QueuedRequest]) -> DecidedBatch:
+        """Decide `requests`. The caller must hold the append lock."""
+        state = self._commits.state
+        if requests[0].action is not None:
+            requests[0] = await self._compared(requests[0])
+        for number, request in enumerate(requests):
+            if request.expect_at is not None and len(request.patch or request.updates) > thresholds.now.fold_step:
+                requests[number] = await with_moved(state, request)
+        decided = decide(state, self.applied, requests)
+        return await self._with_result(decided) if decided.decisions and decided.decisions[0].conflicts else decided
+
+    async def _encode(
+        self, messages: Sequence[Message], requests: list[QueuedRequest], decided: DecidedBatch
+    ) -> EncodedCommit | None:
+        """Return the commit for `decided`; None if it decides nothing new. The caller must hold the append lock."""
+        commits = self._commits
+        if not decided.decisions:
+            return None
+        stored_ms = messages[len(requests) - 1].timestamp_ns // 1_000_000
+        if decided.fork is not None or decided.marking is not None:
+            commit = await of_lifecycle(self._context.blobs, commits, messages[0], decided)
+        elif len(decided.delta) <= thresholds.now.fold_step:
+            commit = of_small_batch(commits, decided, stored_ms)
+        else:
+            commit = await of_large_batch(commits, decided, stored_ms)
+        return await commits.encode(commit, self._freshness)
 
     def _trace(self, traces: "ServerSpans", messages: Sequence[Message], decided: DecidedBatch) -> None:
         chosen = traces.maker.chosen(messages, len(decided.answers))
@@ -344,51 +367,3 @@ class Processor:
             if not self.answer(message, decision, pending.commit):
                 await context.connection.flush()
             self._context.deleter.add([message.stream_sequence], self.applied.stream)
-
-    def _first_attempt(self, held: HeldRequest, message: Message) -> Attempt:
-        """Return a record of how often the request has blocked the queue, and when it began to wait."""
-        attempt = self._commits.state.attempts.get(message.stream_sequence)
-        if attempt is not None and attempt.count:
-            return attempt
-        stored = message.timestamp_ns // 1_000_000
-        waiting_since = self._budget.wait_start(held.error.code, stored, self._context.now_ms())
-        return Attempt(message.stream_sequence, 0, waiting_since)
-
-    def _expired(self, held: HeldRequest, message: Message) -> QueuedRequest | None:
-        """Return the request if it is already decided. If it has blocked the queue for too long, return it with an
-        error, so that its outcome will be `dead`. Return None if it may still wait.
-
-        An outage or a deployment never causes a request to be given up.
-        """
-        state, settings, error, request = self._commits.state, self._context.settings, held.error, held.request
-        if recorded_outcome(state, self.applied, request.request_id, request.sequence, request.redrive) is not None:
-            return request
-        attempt = self._first_attempt(held, message)
-        now = self._context.now_ms()
-        waited = (now - attempt.first_ms) / 1000
-        # A bug in Rebaser or a hostile payload may cause these errors. Waiting does not fix them, so the number of
-        # attempts is bounded instead of the time.
-        if attempt.count < settings.max_attempts if error.code in INTERNAL_CODES else waited < settings.retry_for:
-            return None
-        self._budget.record_exhausted(error.code, now)
-        text = f"{error.message} (given up after {waited:.0f} s and {attempt.count} attempts)"
-        return replace(request, error=UnprocessableError(text, code=error.code), attempts=attempt.count)
-
-    async def _block(
-        self, held: HeldRequest, message: Message, suspicion: Suspicion, dead: list[PendingDeadLetter]
-    ) -> QueueBlocked:
-        """Record in the log that the request has blocked the queue once more, so that no request blocks the queue
-        forever. Return the error to raise."""
-        commits, settings, sequence = self._commits, self._context.settings, message.stream_sequence
-        first = self._first_attempt(held, message)
-        # If this server's clock is behind that of the owner that recorded the first attempt, the wait begins now.
-        count, first_ms = first.count + 1, min(first.first_ms, self._context.now_ms())
-        async with commits.append_lock():
-            attempt = Attempt(sequence, count, first_ms, suspicion.deaths.get(sequence, 0))
-            await commits.append(commits.draft(Kind.ATTEMPT, attempt=attempt, debt=commits.state.debt))
-        self._context.health.record_of(self._key, self._context.now(), held.error, settings.retry_for)
-        fields = {"seq": sequence, "attempt": count, "code": held.error.code, **trace_fields(message.headers)}
-        self._log.warning("request_held", **fields, reason=held.error.message)
-        time_left = max(settings.retry_for - (self._context.now_ms() - first_ms) / 1000, 0.0)
-        delay = min(exponential_delay(count - 1, BLOCKED_RETRY, BLOCKED_RETRY_MAX), time_left + 0.05)
-        return QueueBlocked(held.error, delay, time_left, dead)

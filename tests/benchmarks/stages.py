@@ -33,11 +33,11 @@ import anyio
 import structlog
 import uvloop
 
-from rebaser.change_set import processor
+from rebaser.change_set import processor, rounds
 from rebaser.change_set.actor import Actor
 from rebaser.change_set.lease import Task
 from rebaser.change_set.lifecycle import Phase
-from rebaser.change_set.log import commit_log
+from rebaser.change_set.log import commit_drafts, commit_log
 from rebaser.change_set.owner import Owner
 from rebaser.change_set.readers.request_reader import RequestReader
 from rebaser.runtime.context import Context
@@ -75,16 +75,16 @@ STAGES = (
     Stage("parse what NATS sends", 10, ((ProtocolParser, "_on_message"),)),
     Stage("ordered consumer", 5, ((OrderedConsumer, "_on_message"),)),
     Stage("lifecycle, wake the owner", 12, ((Actor, "post"),)),
-    Stage("read the request", 16, ((RequestReader, "read"),)),
-    Stage("decide", 6, ((processor, "decide"),)),
-    Stage("draft the commit", 6, ((processor, "of_batch"),)),
+    Stage("read the request", 16, ((RequestReader, "read"), (RequestReader, "read_plain"))),
+    Stage("decide", 6, ((processor, "decide"), (rounds, "decide"))),
+    Stage("draft the commit", 6, ((commit_drafts, "of_batch"),)),
     Stage("encode the commit", 12, ((commit_log, "encode_commit"),)),
-    Stage("read the commit back", 8, ((commit_log, "check_commit"),)),
+    Stage("read the commit back", 8, ((commit_log, "check_commit"), (rounds, "check_commit"))),
     Stage("open and close a reply", 4, ((Replies, "open_request"), (Replies, "close"))),
     Stage("encode NATS commands", 9, ((Link, "publish"),)),
     Stage("read the PubAck", 2, ((jetstream_context, "pub_ack"),)),
     Stage("fold", 6, ((commit_log.CommitLog, "_fold"),)),
-    Stage("build the answer", 5, ((processor, "reply"),)),
+    Stage("build the answer", 5, ((processor, "plain_reply"),)),
 )
 REST_BUDGET = 20
 BUDGETS = {**{stage.name: stage.budget for stage in STAGES}, REST: REST_BUDGET}

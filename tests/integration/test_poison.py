@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from rebaser.change_set import processor as processing
-from rebaser.change_set.processor import QueueBlocked
+from rebaser.change_set.attempts.held_requests import QueueBlocked
 from rebaser_client.jetstream import JetStream
 from rebaser_core.commit import Applied, Attempt, Kind
 from rebaser_core.decisions.decide import DecidedBatch, decide

@@ -8,9 +8,9 @@ from typing import Any, cast
 import anyio
 import pytest
 
+from rebaser.change_set.attempts.held_requests import QueueBlocked
 from rebaser.change_set.attempts.poison import recorded_attempt
 from rebaser.change_set.log import checkpointer
-from rebaser.change_set.processor import QueueBlocked
 from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
 from rebaser_core.blobs.address import address_of

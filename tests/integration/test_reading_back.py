@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rebaser.change_set.attempts.held_requests import QueueBlocked
 from rebaser.change_set.loading import open_log
 from rebaser.change_set.log import commit_log, commit_parts
 from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.change_set.log.encoded_commit import UnstorableCommit
-from rebaser.change_set.processor import QueueBlocked
 from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.runtime.context import Context
 from rebaser.settings import Settings

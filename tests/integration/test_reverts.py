@@ -121,7 +121,7 @@ async def test_one_request_of_a_commit_is_reverted(
     decide, alone = Owner._decide, [True]
 
     async def decide_together(owner: Owner) -> Event:
-        while alone and owner._consumer.pending < len(asked):  # type: ignore[union-attr] # the queue is open
+        while alone and owner.queue.pending < len(asked):  # type: ignore[union-attr] # the queue is open
             await anyio.lowlevel.checkpoint()
         alone.clear()
         return await decide(owner)

@@ -14,9 +14,9 @@ from typing import Any
 import anyio
 import pytest
 
+from rebaser.change_set.attempts.held_requests import QueueBlocked
 from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.change_set.log.encoded_commit import EncodedCommit, UnstorableCommit
-from rebaser.change_set.processor import QueueBlocked
 from rebaser_client.jetstream import JetStream
 from rebaser_core.blobs.address import address_of
 from rebaser_core.branches.branch import Action

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from opentelemetry.sdk.trace import SpanProcessor
 
-from rebaser.change_set.processor import QueueBlocked
+from rebaser.change_set.attempts.held_requests import QueueBlocked
 from rebaser.telemetry.catalogue import TRACES_LIMITED
 from rebaser.telemetry.clocks import NATS_CLOCK
 from rebaser.telemetry.span_maker import MAX_LATE

@@ -26,6 +26,19 @@ from rebaser_core.updates import Update
 _REBASE = Kind.REBASE  # a lookup of an enum member takes 0.1 µs in Python 3.11
 
 
+def of_small_batch(commits: CommitLog, decided: DecidedBatch, stored_ms: int) -> Commit:
+    """Return what `of_large_batch` returns, without letting other tasks run. The delta should have few edits."""
+    owes = commits.state.owes or commits.state.wakes(decided.delta) or bool(decided.recompute)
+    return of_batch(commits, decided, stored_ms, owes=owes, before=commits.before_now(decided.delta))
+
+
+async def of_large_batch(commits: CommitLog, decided: DecidedBatch, stored_ms: int) -> Commit:
+    """Return the commit for a batch that neither creates nor marks the change set. The caller must hold the append
+    lock. `stored_ms` has the same meaning as in `CommitLog.draft`."""
+    owes = commits.state.owes or await wakes(commits.state, decided.delta) or bool(decided.recompute)
+    return of_batch(commits, decided, stored_ms, owes=owes, before=await commits.before(decided.delta))
+
+
 def of_batch(
     commits: CommitLog, decided: DecidedBatch, stored_ms: int, *, owes: bool, before: tuple[Update, ...] | None
 ) -> Commit:

@@ -47,6 +47,7 @@ log = structlog.get_logger(__name__)
 APPEND_TIMEOUT = 5.0  # seconds for one attempt
 RETRY, RETRY_MAX = 0.02, 1.0  # seconds until an append is repeated, doubled each time, and their maximum
 GIVEN_UP = "NATS did not answer an append before the grace period of the shutdown was over"
+PLAIN_MAX_EDITS = 100  # maximum number of edits in a commit for which `encode_plain` is tried
 RECENT = 15.0  # seconds for which the duration of an append is reported
 PINNED_CHECK = 0.05  # seconds between checks for threads that still read the state
 
@@ -168,6 +169,9 @@ class CommitLog(CommitDrafter):
         is_table = type(commit.delta) is ComputedTable
         inline_rows = limits.inline_table_max_rows if is_table else limits.inline_max_updates
         try:
+            if (plain := self.encode_plain(commit)) is not None:
+                check_commit(commit, plain.headers, plain.payload)
+                return plain
             if len(commit.delta) > inline_rows:
                 commit = await with_delta_in_blob(self._blobs, commit)
             if commit.before and len(commit.before) > limits.inline_max_updates:
@@ -184,15 +188,27 @@ class CommitLog(CommitDrafter):
             if self.history and in_blobs:
                 commit = await with_blobs_named(self._blobs, commit, self.tail_max)
                 headers, payload = encode_commit(commit)
-            if commit.covers is not None or commit.kind is not _REBASE:
-                headers |= covers_header(commit)
+            headers |= covers_header(commit)
             check_commit(commit, headers, payload)
-            summaries = self._summaries
-            headers |= summaries.usual(self.state, commit) or await summaries.header(self.state, commit)
+            headers |= await self._summaries.header(self.state, commit)
             size = sum(blob.size for blob in commit.folded_blobs) if in_blobs else 0
             return EncodedCommit(commit, headers, payload, size, freshness if in_blobs else None)
         except (UnprocessableError, UnsupportedVersion) as error:
             raise self._unreadable(commit, error.message) from error
+
+    def encode_plain(self, commit: Commit) -> EncodedCommit | None:
+        """Return what `encode` returns for a commit that needs no blob and leaves no errors, which nearly all commits
+        do. Return None for any other commit. The result is not verified; call `check_commit` before publishing it."""
+        summary = self._summaries.usual(self.state, commit)
+        edits, limits = len(commit.delta), thresholds.now
+        if summary is None or edits > PLAIN_MAX_EDITS or edits > limits.inline_max_updates or needs_blobs(commit):
+            return None
+        headers, payload = encode_commit(commit)
+        if len(payload) > self._inline_max or len(payload) > limits.inline_max_bytes:
+            return None
+        if commit.covers is not None:
+            headers |= covers_header(commit)
+        return EncodedCommit(commit, headers | summary, payload, 0)
 
     def _unreadable(self, commit: Commit, reason: str) -> UnstorableCommit:
         self.logger.error("commit_unreadable", commit=commit.id, kind=commit.kind, reason=reason)

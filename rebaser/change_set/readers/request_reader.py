@@ -33,13 +33,14 @@ from rebaser_core.ids import ChangeSetKey, RequestId, sequence_id
 from rebaser_core.messages import EnqueueUpdatesRequest, decode, decode_updates_blob
 from rebaser_core.messages.content_digest import digest_of
 from rebaser_core.messages.dead_letter import read_dead_at, read_redrive
-from rebaser_core.updates import Derive, Update
+from rebaser_core.updates import Derive, Set, Update
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 log = structlog.get_logger(__name__)
 
+PLAIN_MAX_BYTES = 16 * 1024  # maximum size of a request that `read_plain` reads
 CHECKED_HERE = 1000  # number of updates above which they are checked in a thread instead of on the event loop
 # If reading another log fails with one of these codes, the error may be permanent. A request that fails with such an
 # error blocks its change set only for a bounded time.
@@ -74,10 +75,12 @@ class RequestReader:
         request_id, digest = None, b""
         try:
             request = decode(message.headers, message.data, limits, expect=EnqueueUpdatesRequest)
+            request_id = request.id
+            if not redrive and (plain := self._plain(message, request)) is not None:
+                return plain
             if request.workspace_id != self._key.workspace or request.change_set_id != self._key.change_set:
                 text = "the change set in the request differs from that in the NATS subject: use the same one in both"
                 return _failed(sequence, None, UnprocessableError(text, code="wrong_change_set"), redrive)
-            request_id = request.id
             updates, blob = request.updates, None
             if request.action is not None:
                 updates = ()
@@ -125,6 +128,31 @@ class RequestReader:
             request.expect_at,
             request.action,
         )
+
+    def read_plain(self, message: Message) -> QueuedRequest | None:
+        """Return what `read` returns for a small request that only sets values, which nearly all requests do. Return
+        None for any other request. Raise the errors of `decode`."""
+        if len(message.data) > PLAIN_MAX_BYTES or read_redrive(message.headers):
+            return None
+        limits = self._context.settings.limits
+        request = decode(message.headers, message.data, limits, expect=EnqueueUpdatesRequest)
+        return self._plain(message, request)
+
+    def _plain(self, message: Message, request: EnqueueUpdatesRequest) -> QueuedRequest | None:
+        """Return `request`, which was not redriven, or None unless it only sets a few values."""
+        updates = request.updates
+        if updates is None or len(updates) > thresholds.now.plain_request_max_updates or request.expect_at is not None:
+            return None
+        if request.action is not None or request.from_change_set_id is not None or request.recompute is not None:
+            return None
+        if request.workspace_id != self._key.workspace or request.change_set_id != self._key.change_set:
+            return None
+        for update in updates:
+            if type(update) is not Set:
+                return None
+        digest = digest_of(updates, None, None)
+        sequence, author = message.stream_sequence, request.author
+        return QueuedRequest(sequence, request.id, updates, digest=digest, author=author, message=request.message)
 
     async def with_sources(self, request: QueuedRequest, commits: CommitLog, stored_ms: int) -> QueuedRequest:
         """Return `request`, which has an action, with the log data that its action needs, or with a reason to refuse

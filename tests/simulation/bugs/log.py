@@ -3,7 +3,6 @@
 from tests.simulation.bugs.bug import bug
 
 COMMIT_LOG = "rebaser.change_set.log.commit_log"
-PROCESSOR = "rebaser.change_set.processor"
 OLD_HISTORY = "rebaser.sweeper.old_history"
 
 DIRECT_GET = """        if not stream.startswith("OBJ_"):
@@ -151,9 +150,9 @@ BUGS = (
         "what stood before a commit is read after it",
         "calm",
         1,
-        PROCESSOR,
-        "before = await commits.before(decided.delta)",
-        "before = decided.delta",
+        "rebaser.change_set.log.commit_drafts",
+        "before=commits.before_now(decided.delta)",
+        "before=decided.delta",
     ),
     bug(
         "what stood before a commit is not looked up while an update runs",

@@ -30,12 +30,12 @@ BUGS = (
         "harsh",
         1,
         PROCESSOR,
-        """                sequence = await commits.publish(await commits.encode(commit, self._freshness))
+        """                sequence = await commits.publish(encoded)
                 self.applied = decided.applied
                 if decided.skipped:
 """,
         """                await self._answer_all(messages, decided, sequence + 1)
-                sequence = await commits.publish(await commits.encode(commit, self._freshness))
+                sequence = await commits.publish(encoded)
                 self.applied = decided.applied
                 if decided.skipped:
 """,
@@ -45,13 +45,13 @@ BUGS = (
         "harsh",
         2,
         PROCESSOR,
-        """                sequence = await commits.publish(await commits.encode(commit, self._freshness))
+        """                sequence = await commits.publish(encoded)
                 self.applied = decided.applied
                 if decided.skipped:
 """,
         """                deleted = [message.stream_sequence for message in messages]
                 self._context.deleter.add(deleted, self.applied.stream)
-                sequence = await commits.publish(await commits.encode(commit, self._freshness))
+                sequence = await commits.publish(encoded)
                 self.applied = decided.applied
                 if decided.skipped:
 """,
@@ -110,7 +110,7 @@ BUGS = (
         "a try of a request that waits is not recorded",
         "harsh",
         30,
-        PROCESSOR,
+        "rebaser.change_set.attempts.held_requests",
         "            await commits.append(commits.draft(Kind.ATTEMPT, attempt=attempt,",
         "            (commits.draft(Kind.ATTEMPT, attempt=attempt,",
     ),

@@ -52,9 +52,9 @@ BUGS = (
         "edits that wake nothing pay what is owed",
         "gentle",
         1,
-        PROCESSOR,
-        "owes = state.owes or await wakes(state, decided.delta)",
-        "owes = await wakes(state, decided.delta)",
+        DRAFTS,
+        "owes = commits.state.owes or commits.state.wakes(decided.delta)",
+        "owes = commits.state.wakes(decided.delta)",
     ),
     bug("an update that failed is not tried again", "gentle", 8, LIFECYCLE, "return self.retry_at\n", "return None\n"),
     # -- tasks -----------------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ BUGS = (
         "gentle",
         56,
         OWNER,
-        "                left = await recheck(self._context, self._commits, self._processor, self._puller)\n",
+        "                left = await recheck(self._context, self.commits, self._processor, self._puller)\n",
         "                left = False\n",
     ),
     bug(

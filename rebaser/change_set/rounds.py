@@ -1,0 +1,153 @@
+"""Prepares the commits of all owners whose requests arrived in one turn of the event loop, stage by stage.
+
+The code that turns a request into a commit does not fit into the first caches of a processor. If each owner ran all of
+it in turn, each would load all of it again. So the owners run each stage one after the other, which saves a quarter of
+the time for twenty owners.
+
+Invariant: preparing a commit changes nothing. The owner uses a prepared commit only if its log has not grown since;
+otherwise, and whenever something is unusual, it does all the work itself. So an error while preparing is ignored: the
+owner meets it again, and handles it.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from rebaser.change_set.log.commit_drafts import of_small_batch
+from rebaser.change_set.log.commit_log import CommitLog
+from rebaser.change_set.log.encoded_commit import EncodedCommit
+from rebaser_client.jetstream import Message
+from rebaser_client.signal import Signal
+from rebaser_core import thresholds
+from rebaser_core.commit import Applied, Commit, Outcome
+from rebaser_core.decisions.decide import DecidedBatch, decide
+from rebaser_core.decisions.queued_request import QueuedRequest
+from rebaser_core.messages import check_commit
+
+if TYPE_CHECKING:
+    from rebaser.change_set.readers.request_reader import RequestReader
+
+MAX_OWNERS = 64  # maximum number of owners that prepare their commits before the event loop does anything else
+
+_of_thread = threading.local()
+_SUCCESS = Outcome.SUCCESS  # a lookup of an enum member takes 0.1 µs in Python 3.11
+
+
+class Preparation:
+    """A commit that is being prepared for `messages`, a single message. `applied` is as in `Processor`."""
+
+    __slots__ = ("applied", "commit", "commits", "decided", "encoded", "is_complete", "messages", "reader", "request")
+
+    request: QueuedRequest
+    decided: DecidedBatch
+    commit: Commit
+    encoded: EncodedCommit
+
+    def __init__(
+        self, messages: Sequence[Message], reader: "RequestReader", commits: CommitLog, applied: Applied
+    ) -> None:
+        self.messages = messages
+        self.reader = reader
+        self.commits = commits
+        self.applied = applied
+        self.is_complete = False
+
+    def is_current(self, applied: Applied) -> bool:
+        """Return whether the prepared commit may be appended. The caller must hold the append lock. `applied` is the
+        current value."""
+        return self.commit.previous == self.commits.state.last and applied is self.applied
+
+
+class Participant(Protocol):
+    """An owner that takes part in a round."""
+
+    decide_now: Signal
+    """A flag that lets the owner decide its requests."""
+
+    def prepare(self) -> Preparation | None:
+        """Take the queued requests, and return a preparation of their commit, if it can be prepared."""
+
+
+class Round:
+    """The owners that are to decide requests in this turn of the event loop."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._owners: list[Participant] = []
+
+    def join(self, owner: Participant) -> None:
+        """Let `owner` prepare its commit together with others, and then decide its requests, soon."""
+        if not self._owners:
+            self.loop.call_soon(self._run)
+        self._owners.append(owner)
+
+    def _run(self) -> None:
+        owners, self._owners = self._owners[:MAX_OWNERS], self._owners[MAX_OWNERS:]
+        if self._owners:
+            self.loop.call_soon(self._run)
+        if len(owners) >= thresholds.now.round_min_owners:
+            prepare_together(owners)
+        for owner in owners:
+            owner.decide_now.set()
+
+
+def join(owner: Participant) -> None:
+    """Let `owner` join the round of the running event loop."""
+    running: Round | None = getattr(_of_thread, "round", None)
+    if running is None or running.loop is not asyncio.get_running_loop():
+        running = _of_thread.round = Round()
+    running.join(owner)
+
+
+def prepare_together(owners: Sequence[Participant]) -> None:
+    """Prepare the commits of `owners`, as far as that is possible without waiting."""
+    begun = [preparation for owner in owners if (preparation := owner.prepare()) is not None]
+    for stage in _STAGES:
+        begun = [preparation for preparation in begun if _succeeds(stage, preparation)]
+    for preparation in begun:
+        preparation.is_complete = True
+
+
+def _succeeds(stage: Callable[[Preparation], bool], preparation: Preparation) -> bool:
+    try:
+        return stage(preparation)
+    except Exception:  # noqa: BLE001 - the owner meets the same error, and handles it
+        return False
+
+
+def _read(preparation: Preparation) -> bool:
+    request = preparation.reader.read_plain(preparation.messages[0])
+    if request is None:
+        return False
+    preparation.request = request
+    return True
+
+
+def _decide(preparation: Preparation) -> bool:
+    decided = decide(preparation.commits.state, preparation.applied, (preparation.request,))
+    preparation.decided = decided
+    return len(decided.decisions) == 1 and decided.decisions[0].outcome is _SUCCESS
+
+
+def _draft(preparation: Preparation) -> bool:
+    stored_ms = preparation.messages[0].timestamp_ns // 1_000_000
+    preparation.commit = of_small_batch(preparation.commits, preparation.decided, stored_ms)
+    return True
+
+
+def _encode(preparation: Preparation) -> bool:
+    encoded = preparation.commits.encode_plain(preparation.commit)
+    if encoded is None:
+        return False
+    preparation.encoded = encoded
+    return True
+
+
+def _check(preparation: Preparation) -> bool:
+    encoded = preparation.encoded
+    check_commit(encoded.commit, encoded.headers, encoded.payload)
+    return True
+
+
+_STAGES = (_read, _decide, _draft, _encode, _check)
