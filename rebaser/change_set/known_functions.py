@@ -21,8 +21,6 @@ def missing_functions(state: ChangeSetState) -> tuple[str, ...]:
 
     Names that do not fit into one header are left out.
     """
-    if not state.cells.columns.templates.functions:  # many change sets use no function
-        return ()
     missing = state.cells.unknown_functions(registry().functions)
     if not missing:
         return ()

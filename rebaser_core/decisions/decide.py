@@ -154,8 +154,9 @@ def decide(state: ChangeSetState, applied: Applied, requests: Sequence[QueuedReq
         tuple(authors),
         tuple(settled),
     )
-    succeeded = len(decisions) == 1 and decisions[0].outcome is _SUCCESS
-    return batch if requests[0].action is None or not succeeded else _with_action(batch, requests[0])
+    if len(decisions) != 1 or requests[0].action is None or decisions[0].outcome is not _SUCCESS:
+        return batch
+    return _with_action(batch, requests[0])
 
 
 def _with_action(batch: DecidedBatch, request: QueuedRequest) -> DecidedBatch:
