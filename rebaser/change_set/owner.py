@@ -272,8 +272,11 @@ class Owner(Actor):
         assert consumer is not None and processor is not None and commits is not None  # noqa: S101, PT018 - loaded
         settings = self._context.settings
         try:
-            self._rest = self._rest or consumer.take(settings.batch_max_requests, settings.batch_max_bytes)
-            processed = await processor.process(self._rest)
+            messages, self._rest = (
+                self._rest or consumer.take(settings.batch_max_requests, settings.batch_max_bytes),
+                (),
+            )
+            processed = await processor.process(messages)
             self._rest = processed.rest
             self._publish_all_dead(processed.dead)
         except QueueBlocked as blocked:
