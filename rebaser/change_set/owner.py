@@ -60,8 +60,7 @@ from rebaser_core.errors import FencedError, RebaserError, UnsupportedVersion
 
 log = structlog.get_logger(__name__)
 
-DEAD_LETTER_RETRY = 0.1  # seconds until a dead letter that NATS did not store is sent again; doubled each time
-DEAD_LETTER_RETRY_MAX = 5.0  # maximum seconds until such a dead letter is sent again
+DEAD_LETTER_RETRY, DEAD_LETTER_RETRY_MAX = 0.1, 5.0  # seconds until a refused one is sent again; doubled each time
 LARGE = 100_000  # number of values above which Python's garbage collector skips a change set
 
 T = TypeVar("T")
@@ -154,9 +153,12 @@ class Owner(Actor):
         """Take the queued requests, and return a preparation of their commit, if it can be prepared."""
         if self.queue is None or self._processor is None:
             return None
-        settings = self._context.settings
-        self._rest = self._rest or self.queue.take(settings.batch_max_requests, settings.batch_max_bytes)
+        self._rest = self._take(self.queue)
         return self._processor.prepare(self._rest)
+
+    def _take(self, queue: OrderedConsumer) -> Sequence[Message]:
+        settings = self._context.settings
+        return self._rest or queue.take(settings.batch_max_requests, settings.batch_max_bytes)
 
     def perform(self, effects: tuple[Effect, ...]) -> None:
         group = self.group
@@ -270,12 +272,8 @@ class Owner(Actor):
     async def _decide(self) -> Event:
         consumer, processor, commits = self.queue, self._processor, self.commits
         assert consumer is not None and processor is not None and commits is not None  # noqa: S101, PT018 - loaded
-        settings = self._context.settings
         try:
-            messages, self._rest = (
-                self._rest or consumer.take(settings.batch_max_requests, settings.batch_max_bytes),
-                (),
-            )
+            messages, self._rest = self._take(consumer), ()
             processed = await processor.process(messages)
             self._rest = processed.rest
             self._publish_all_dead(processed.dead)
