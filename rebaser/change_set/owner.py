@@ -47,7 +47,6 @@ from rebaser.change_set.log import checkpointer
 from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.change_set.processor import Processor
 from rebaser.change_set.recheck import recheck
-from rebaser.change_set.rounds import Preparation
 from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.runtime.context import Context
 from rebaser.runtime.dead_letters import PendingDeadLetter, dead_letter_refused
@@ -149,7 +148,7 @@ class Owner(Actor):
         if self.commits is not None:
             self.commits.abandon()
 
-    def prepare(self) -> Preparation | None:
+    def prepare(self) -> rounds.Preparation | None:
         """Take the queued requests, and return a preparation of their commit, if it can be prepared."""
         if self.queue is None or self._processor is None:
             return None
