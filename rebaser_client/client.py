@@ -41,7 +41,7 @@ from rebaser_core.branches.branch import Action, Create
 from rebaser_core.commit import Reverts
 from rebaser_core.encoding.envelope import CBOR, ContentType
 from rebaser_core.errors import UnprocessableError
-from rebaser_core.ids import RequestId, check_request_id, ulid
+from rebaser_core.ids import RequestId, check_request_id, numbered_ulid, random_ulid
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
 from rebaser_core.messages import EnqueueUpdatesResponse, Success, decode
 from rebaser_core.streams.subjects import Subjects
@@ -81,7 +81,7 @@ class RebaserClient(RevertOperations, StatusOperations):
         super().__init__(connection, subjects, blobs, limits, group)
         self._author = author
         self._loop = asyncio.get_running_loop()
-        self._id_time = self._id_random = 0
+        self._id_time, self._id_start, self._id_number = 0, "", 0
         self._spans = client_spans(subjects)
         self._in_flight = InFlight(max_in_flight)
         self._task_publisher = TaskPublisher(self._js, subjects, group)
@@ -205,13 +205,9 @@ class RebaserClient(RevertOperations, StatusOperations):
                 await self._enter(id_, timeout)
             try:
                 request = await self._sender.prepare(
-                    *(key, id_, updates, deadline),
-                    from_change_set=from_change_set,
-                    recompute=recompute,
-                    author=self._author if author is None else author,
-                    message=message,
-                    expect_at=expect_at,
-                )
+                    key, id_, updates, deadline, from_change_set=from_change_set, recompute=recompute,
+                    author=self._author if author is None else author, message=message, expect_at=expect_at,
+                )  # fmt: skip
                 request.trace(spans, updates)
                 await self._sender.store(request, deadline)
             except TimeoutError:
@@ -268,15 +264,10 @@ class RebaserClient(RevertOperations, StatusOperations):
                     await self._enter(id_, timeout)
                 entered = True
                 request = await self._sender.prepare(
-                    *(key, id_, updates, deadline),
-                    from_change_set=from_change_set,
-                    recompute=recompute,
-                    author=self._author if author is None else author,
-                    message=message,
-                    expect_at=expect_at,
-                    action=action,
-                    inbox=inbox,
-                )
+                    key, id_, updates, deadline, from_change_set=from_change_set, recompute=recompute,
+                    author=self._author if author is None else author, message=message, expect_at=expect_at,
+                    action=action, inbox=inbox,
+                )  # fmt: skip
                 request.trace(spans, updates)
                 hinted = self._task_publisher.hint(key)
                 await self._sender.store(request, deadline)
@@ -380,16 +371,18 @@ class RebaserClient(RevertOperations, StatusOperations):
     def _request_id(self, request_id: str | None) -> RequestId:
         """Return `request_id` if it is valid; return a new ULID if `request_id` is None.
 
-        The random part of a ULID is incremented for each further ULID in the same millisecond.
+        The last 40 bits of a ULID are incremented for each further ULID in the same millisecond.
         """
         if request_id is not None:
             return check_request_id(request_id)
         now = time.time_ns() // 1_000_000
         if now > self._id_time:
             # 72 of the 80 random bits are drawn, so that increments do not overflow.
-            self._id_time, self._id_random = now, int.from_bytes(os.urandom(9), "big")
-        self._id_random += 1
-        return RequestId(ulid(self._id_time, self._id_random.to_bytes(10, "big")))
+            drawn = os.urandom(20)
+            self._id_time, self._id_start = now, random_ulid(now, drawn[:16])[:18]
+            self._id_number = int.from_bytes(drawn[16:], "big")
+        self._id_number += 1
+        return RequestId(numbered_ulid(self._id_start, self._id_number))
 
     async def _send_again(self, request: OutgoingRequest) -> None:
         await self._sender.store(request, self._loop.time() + RESEND_TIMEOUT)

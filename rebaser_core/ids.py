@@ -130,6 +130,13 @@ def random_ulid(timestamp_ms: int, randomness: bytes) -> str:
     return _time_part(timestamp_ms) + randomness.translate(_DIGITS).decode()
 
 
+def numbered_ulid(start: str, number: int) -> str:
+    """Return the ULID that has the first 18 characters `start`, and the last 40 bits `number`. This takes a third of
+    the time of `ulid`."""
+    pairs = _PAIRS
+    return f"{start}{pairs[number >> 30]}{pairs[number >> 20 & 1023]}{pairs[number >> 10 & 1023]}{pairs[number & 1023]}"
+
+
 def first_of(ids: Sequence[str]) -> str:
     """Return the first ten of `ids`, and the number of the remaining ids, as text for a message."""
     more = f" and {len(ids) - 10:,} more" if len(ids) > 10 else ""

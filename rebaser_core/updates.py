@@ -271,13 +271,11 @@ def check_updates(updates: Iterable[Update], limits: Limits = DEFAULT_LIMITS) ->
 
     If an update is invalid, raise `UnprocessableError` with its position, counted from 0, in the message.
     """
-    if type(updates) not in (list, tuple) and (
-        not isinstance(updates, Iterable) or isinstance(updates, (str, bytes, Mapping))
-    ):
+    if isinstance(updates, (list, tuple)):
+        if (quick := _check_sets(updates, limits)) is not None:
+            return quick
+    elif not isinstance(updates, Iterable) or isinstance(updates, (str, bytes, Mapping)):
         raise _invalid(f"updates must be an iterable of Set, Derive, Unset and Remove, not {_named(updates)}")
-    quick = _check_sets(updates, limits) if isinstance(updates, (list, tuple)) else None
-    if quick is not None:
-        return quick
     raw = []
     for position, update in enumerate(updates):
         if not isinstance(update, _UPDATES):
@@ -290,16 +288,18 @@ def _check_sets(updates: Sequence[object], limits: Limits) -> tuple[Update, ...]
     """Return what `check_updates` would return, or None unless all of `updates` are valid edits of the type `Set`."""
     if len(updates) > limits.max_updates:
         return None
+    limit = limits.max_id_length
     checked: list[Update] = []
-    try:
-        for one in updates:
-            if type(one) is not Set:
-                return None
-            value = check_json(one.value, limits)
-            checked.append(one if value is one.value else Set(one.id, value))
-            check_id(one.id, limits)
-    except UnprocessableError:
-        return None  # the error needs the position of the update
+    for one in updates:
+        if type(one) is not Set or type(id_ := one.id) is not str or not (0 < len(id_) <= limit and id_.isprintable()):
+            return None
+        value = one.value
+        if type(value) is not int or not INT64_MIN <= value <= INT64_MAX:  # most updates set a number
+            try:
+                value = check_json(value, limits)
+            except UnprocessableError:
+                return None  # the error needs the position of the update
+        checked.append(one if value is one.value else Set(id_, value))
     return tuple(checked)
 
 

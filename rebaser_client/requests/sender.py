@@ -7,10 +7,11 @@ servers reject it.
 """
 
 import asyncio
-import hashlib
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Awaitable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import anyio
@@ -74,8 +75,8 @@ class OutgoingRequest:
         self.blob: bytes | None = None
         self.freshness: Freshness | None = None
         self.spans: RequestSpans | None = None
-        digest = hashlib.blake2b(payload, digest_size=8).hexdigest()
-        self._message_id = headers[MESSAGE_ID] = f"{key}.{request_id}#{digest}"
+        digest = blake2b(payload, digest_size=8).hexdigest()
+        self._message_id = headers[MESSAGE_ID] = f"{key.workspace}.{key.change_set}.{request_id}#{digest}"
         self._copies = 0
         if inbox:
             headers[REPLY_INBOX] = inbox
@@ -155,32 +156,29 @@ class RequestSender:
         if recompute is not None:
             parse_recompute(recompute.to_wire(), self._limits)
         inline_max = min(self._js.connection.max_payload // 2, thresholds.now.inline_max_bytes)
-
-        def request(updates: tuple[Update, ...] | None, address: str | None) -> EnqueueUpdatesRequest:
-            workspace, change_set = key.workspace, key.change_set
-            return EnqueueUpdatesRequest(
-                *(request_id, workspace, change_set, updates, address, from_change_set, recompute),
-                *(author, message, expect_at),
-                action=action,
-            )
-
-        if action is not None:
-            headers, payload = encode(request(None, None), self._content_type)
-            return OutgoingRequest(key, request_id, inbox, headers, payload)
-        if isinstance(updates, EncodedUpdates) and len(updates.blob) > inline_max:
-            blob = updates.blob
-        else:
-            checked = check_updates(updates, self._limits)
-            await self._check_definitions(checked)
-            headers, payload = encode(request(checked, None), self._content_type)
-            if len(payload) <= inline_max:
+        checked: tuple[Update, ...] | None = None
+        blob: bytes | None = None
+        if action is None:
+            if isinstance(updates, EncodedUpdates) and len(updates.blob) > inline_max:
+                blob = updates.blob
+            else:
+                checked = check_updates(updates, self._limits)
+                if Derive in map(type, checked):
+                    await self._check_definitions(checked)
+        request = EnqueueUpdatesRequest(
+            request_id, key.workspace, key.change_set, checked, None, from_change_set, recompute,
+            author, message, expect_at, action,
+        )  # fmt: skip
+        if blob is None:
+            headers, payload = encode(request, self._content_type)
+            if checked is None or len(payload) <= inline_max:
                 return OutgoingRequest(key, request_id, inbox, headers, payload)
             blob = encode_updates_blob(checked)
         if len(blob) > self._limits.max_request_bytes:
             raise TooLarge(len(blob), self._limits.max_request_bytes)
         with translate_missing_stream(), anyio.fail_after(deadline - self._loop.time()):
             freshness, address = Freshness(), await self._blobs.put(blob)
-        headers, payload = encode(request(None, address), self._content_type)
+        headers, payload = encode(replace(request, updates=None, updates_address=address), self._content_type)
         outgoing = OutgoingRequest(key, request_id, inbox, headers, payload)
         outgoing.blob, outgoing.freshness = blob, freshness
         return outgoing
@@ -194,8 +192,6 @@ class RequestSender:
             request.freshness = freshness
 
     async def _check_definitions(self, updates: Sequence[Update]) -> None:
-        if Derive not in map(type, updates):
-            return
         check = partial(check_definitions, updates, formulas=self._check_formulas)
         if self._check_formulas and sum(map(_formula_length, updates)) > MAX_FORMULAS_ON_LOOP:
             await anyio.to_thread.run_sync(check, abandon_on_cancel=True)
@@ -228,20 +224,24 @@ class RequestSender:
         request.mark_as_copy()
         return False
 
-    async def store(self, request: OutgoingRequest, deadline: float, first: RebaserError | None = None) -> None:
+    async def store(  # noqa: C901 - one branch for each kind of failure
+        self, request: OutgoingRequest, deadline: float, first: RebaserError | None = None
+    ) -> None:
         """Store the request, and return when NATS has confirmed it. `first` is the error of an earlier attempt, if any.
 
         Raise `TimeoutError` at `deadline` (loop time); in that case, the request may be stored. Raise `QueueFull`,
         `TooLarge`, `NotReadyError`, or, at the deadline, `NotConnectedError`; in these cases, the request is not
         stored.
         """
-        backoff, started = Backoff(RETRY_MIN, RETRY_MAX), self._loop.time()
-        maybe_stored, not_connected = False, None
+        started = self._loop.time()
+        maybe_stored, not_connected, backoff = False, None, None
         request.repeat_until = request.repeat_until or started + REPEAT_FOR
         deadline = min(deadline, request.repeat_until)
         while (remaining := deadline - self._loop.time()) > 0:
+            failed_before, first = first, None
             try:
-                failed_before, first = first, None
+                if request.blob is not None and failed_before is None:
+                    await self._renew(request, request.blob)
                 ack = await self._attempt(request, remaining, failed_before)
             except ApiError as error:
                 if is_full(error) and not maybe_stored:
@@ -260,19 +260,21 @@ class RequestSender:
                 if self.accept(request, ack):
                     return
                 continue
+            backoff = backoff or Backoff(RETRY_MIN, RETRY_MAX)  # nearly all requests need none
             await anyio.sleep(backoff.next_delay())
         if not_connected is not None and not maybe_stored:
             raise not_connected
         raise TimeoutError
 
-    async def _attempt(self, request: OutgoingRequest, remaining: float, failed_before: RebaserError | None) -> PubAck:
-        """Raise `failed_before`, the error of an earlier attempt, if any. Otherwise, publish the request once."""
+    def _attempt(
+        self, request: OutgoingRequest, remaining: float, failed_before: RebaserError | None
+    ) -> Awaitable[PubAck]:
+        """Raise `failed_before`, the error of an earlier attempt, if any. Otherwise, publish the request when the
+        result is awaited, which gives its ack."""
         if failed_before is not None:
             raise failed_before
-        subject, timeout = self._subjects.requests(request.key), min(remaining, PUBLISH_TIMEOUT)
-        if request.blob is not None:
-            await self._renew(request, request.blob)
-        return await self._js.publish(subject, request.payload, request.headers, timeout=timeout)
+        subject = self._subjects.requests(request.key)
+        return self._js.publish(subject, request.payload, request.headers, timeout=min(remaining, PUBLISH_TIMEOUT))
 
     async def _check_ready(self) -> None:
         """Raise `NotReadyError` if the streams do not exist, or if JetStream is not available.

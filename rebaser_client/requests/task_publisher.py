@@ -153,7 +153,8 @@ class TaskPublisher:
         if not hinted and now - self._answered_at.get(key, -RECENTLY) >= RECENTLY:
             self.start(key)
             return
-        patience = max(PATIENCE, min(self._usual * USUAL_TIMES, PATIENCE_MAX))
+        patience = self._usual * USUAL_TIMES
+        patience = PATIENCE if patience < PATIENCE else min(patience, PATIENCE_MAX)
         self._deferred.append((now + patience, key, reply))
         if not self._watching_deferred:
             self._watching_deferred = True

@@ -14,7 +14,7 @@ class Noting(RebaserClient):
     """Records requests, and sends nothing."""
 
     def __init__(self) -> None:
-        self._id_time = self._id_random = 0
+        self._id_time = self._id_number = 0
 
     async def enqueue_updates_with_reply(self, *_: object, **options: Any) -> Any:
         return options

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebaser_core.errors import UnprocessableError
-from rebaser_core.ids import ChangeSetKey, check_token, random_ulid, ulid, ulid_time_ms
+from rebaser_core.ids import ChangeSetKey, check_token, numbered_ulid, random_ulid, ulid, ulid_time_ms
 
 # The example of the specification (github.com/ulid/spec): its 48 bits of time and 80 random bits.
 KNOWN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -39,6 +39,12 @@ def test_a_ulid_of_random_bytes_has_five_bits_of_each(time: int, random: bytes) 
 @given(times, randomness, times, randomness)
 def test_ulids_sort_by_time_then_randomness(first: int, low: bytes, second: int, high: bytes) -> None:
     assert (ulid(first, low) < ulid(second, high)) == ((first, low) < (second, high))
+
+
+@given(times, randomness)
+def test_a_numbered_ulid_is_the_one_that_ends_with_the_number(time: int, random: bytes) -> None:
+    whole = ulid(time, random)
+    assert numbered_ulid(whole[:18], int.from_bytes(random[5:], "big")) == whole
 
 
 @settings(deadline=None)
