@@ -323,9 +323,9 @@ def _write(request: EnqueueUpdatesRequest, version: int) -> dict[str, Any]:
 
 
 def _write_plain(request: EnqueueUpdatesRequest) -> Written:
-    if request.updates is None or request.updates_address is not None or _is_v4(request):
+    if request.updates is None or request.updates_address is not None or request.from_change_set_id is not None:
         return None
-    if request.from_change_set_id is not None or request.recompute is not None:
+    if request.recompute is not None or _is_v4(request):
         return None
     return write_plain_request(request.id, request.workspace_id, request.change_set_id, request.updates)
 

@@ -26,7 +26,8 @@ from tests.wire import strategies as wire
 EDGES = [edge + step for edge in (0, 24, 2**8, 2**16, 2**32, 2**63, 2**64) for step in (-1, 0, 1)]
 SIZES = [size for size in EDGES if 0 <= size <= 2**16 + 1]
 numbers = st.sampled_from(EDGES) | st.integers(0, 2**63)
-texts = st.sampled_from(["", "a" * 23, "a" * 24, "a" * 255, "é" * 128, "a" * 65536, "\ud800"]) | wire.texts
+lengths = (0, 23, 24, 127, 128, 255, 65536)
+texts = st.sampled_from([*("a" * length for length in lengths), "é" * 128, "\ud800"]) | wire.texts
 sets = st.lists(st.builds(Set, texts, wire.json_values | numbers), max_size=3).map(tuple)
 updates = st.one_of(sets, sets, sets, wire.update_tuples)
 decisions = st.builds(Decision, numbers, texts, st.just(Outcome.SUCCESS), numbers) | wire.decisions
