@@ -378,9 +378,9 @@ class RebaserClient(RevertOperations, StatusOperations):
         now = time.time_ns() // 1_000_000
         if now > self._id_time:
             # 72 of the 80 random bits are drawn, so that increments do not overflow.
-            drawn = os.urandom(20)
-            self._id_time, self._id_start = now, random_ulid(now, drawn[:16])[:18]
-            self._id_number = int.from_bytes(drawn[16:], "big")
+            drawn = os.urandom(12)
+            self._id_time, self._id_start = now, random_ulid(now, drawn[:8])
+            self._id_number = int.from_bytes(drawn[8:], "big")
         self._id_number += 1
         return RequestId(numbered_ulid(self._id_start, self._id_number))
 

@@ -126,7 +126,7 @@ def ulid(timestamp_ms: int, randomness: bytes) -> str:
 
 def random_ulid(timestamp_ms: int, randomness: bytes) -> str:
     """Return a ULID, like `ulid`, in a quarter of the time. `randomness` contains 16 bytes; each of them becomes 5
-    bits."""
+    bits. With fewer bytes, the result is the beginning of a ULID, for example for `numbered_ulid`."""
     return _time_part(timestamp_ms) + randomness.translate(_DIGITS).decode()
 
 
