@@ -22,6 +22,7 @@ from rebaser_client.nats.access import Access, check_access
 from rebaser_client.nats.api_outage import ApiOutage
 from rebaser_client.nats.denials import Denials
 from rebaser_client.nats.errors import NoAnswerError, NoRespondersError
+from rebaser_client.nats.header_lines import Headers
 from rebaser_client.nats.hooks import ConnectionHooks
 from rebaser_client.nats.link import Link, LinkOptions, parse_servers, translate, translate_errors, without_secrets
 from rebaser_client.nats.messages import STATUS, Msg
@@ -126,7 +127,7 @@ class Connection(ConnectionHooks):
         if not self.publish_soon(subject, payload, headers, reply=reply):
             await self.flush()
 
-    def publish_soon(self, subject: str, payload: bytes, headers: dict[str, str] | None, *, reply: str = "") -> bool:
+    def publish_soon(self, subject: str, payload: bytes, headers: Headers | None, *, reply: str = "") -> bool:
         """Send a message like `publish`, but without waiting. Return False if the caller should await `flush`, because
         many bytes are unsent."""
         link = self._link

@@ -8,11 +8,15 @@ Invariant: a line has a valid name, and its only line break is at its end.
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import TypeAlias
 
 import nats.errors
 
 MAX_LINES = 256  # maximum number of lines that are kept; the lines that are sent first recur most, so none is replaced
 MAX_KEPT_LINE = 128  # bytes; longer lines are not kept
+
+Headers: TypeAlias = dict[str, str] | bytes
+"""The headers of a message to send. Bytes are written as they are, so they must be what `encode_headers` returns."""
 
 _NAME = re.compile(r"[!-9;-~]+")
 

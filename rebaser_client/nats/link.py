@@ -20,7 +20,7 @@ import nats.errors
 from rebaser_client.errors import NotAllowed, NotConnectedError
 from rebaser_client.logs import get_logger
 from rebaser_client.nats.access import Access, credentials, needs_tls, refusal, tls_context
-from rebaser_client.nats.header_lines import encode_headers
+from rebaser_client.nats.header_lines import Headers, encode_headers
 from rebaser_client.nats.nats_py import NatsClient
 from rebaser_client.nats.parser import Handler, SizedHandler
 from rebaser_core.errors import ConfigError, RebaserError, TransientError, UnprocessableError
@@ -214,7 +214,7 @@ class Link:
         self._parser.sized.clear()
         self._end()
 
-    def publish(self, subject: str, payload: bytes, reply: str, headers: dict[str, str] | None) -> bool:
+    def publish(self, subject: str, payload: bytes, reply: str, headers: Headers | None) -> bool:
         """Write a message in the next iteration of the event loop. Raise the errors of nats-py.
 
         Return False if many bytes are unsent; then the caller should await `flush`. This method replaces
@@ -227,7 +227,7 @@ class Link:
             raise nats.errors.BadSubjectError
         size = len(payload)
         if headers:
-            block = encode_headers(headers)
+            block = headers if isinstance(headers, bytes) else encode_headers(headers)
             size += len(block)
             command = f"HPUB {subject} {reply} {len(block)} {size}\r\n".encode() + block + payload + b"\r\n"
         else:

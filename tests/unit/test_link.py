@@ -7,6 +7,7 @@ import anyio
 import nats.errors
 import pytest
 
+from rebaser_client.nats.header_lines import encode_headers
 from rebaser_client.nats.link import Link
 from rebaser_core.errors import UnprocessableError
 
@@ -59,3 +60,16 @@ async def test_messages_that_are_sent_together_take_one_write(link: Link) -> Non
     with pytest.raises(nats.errors.ConnectionClosedError):
         link.publish_all([("a", b"")])
     assert len(written) == 1
+
+
+async def test_headers_that_are_encoded_already_are_written_as_they_are(link: Link) -> None:
+    written: list[bytes] = []
+    client: Any = link.client
+    client.max_payload = 23
+    client.write_soon = written.append
+    block = encode_headers({"X-A": "b"})
+    link.publish("a.b", b"one", "inbox", block)
+    link.publish("a.b", b"one", "inbox", {"X-A": "b"})
+    assert written == [b"HPUB a.b inbox 20 23\r\nNATS/1.0\r\nX-A: b\r\n\r\none\r\n"] * 2
+    with pytest.raises(nats.errors.MaxPayloadError):
+        link.publish("a.b", b"four", "inbox", block)
