@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Self, TypeVarTuple, Unpack
 
 import anyio
+import nats.errors
 from anyio.abc import TaskGroup
 
 from rebaser_client.backoff import Backoff
@@ -23,7 +24,7 @@ from rebaser_client.nats.denials import Denials
 from rebaser_client.nats.errors import NoAnswerError, NoRespondersError
 from rebaser_client.nats.header_lines import Headers
 from rebaser_client.nats.hooks import ConnectionHooks
-from rebaser_client.nats.link import Link, LinkOptions, parse_servers, translate_errors, without_secrets
+from rebaser_client.nats.link import Link, LinkOptions, parse_servers, translate, translate_errors, without_secrets
 from rebaser_client.nats.messages import STATUS, Msg
 from rebaser_client.nats.parser import Handler, SizedHandler
 from rebaser_client.nats.replies import PendingRequest, Replies
@@ -132,6 +133,8 @@ class Connection(ConnectionHooks):
         link = self._link
         if link is None:
             raise self._not_connected()
+        if reply and (" " in reply or not reply.isprintable()):
+            raise translate(nats.errors.BadSubjectError())
         return link.publish(subject, payload, reply, headers)
 
     def publish_all(self, messages: Iterable[tuple[str, bytes]]) -> bool:

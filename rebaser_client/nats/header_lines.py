@@ -42,19 +42,19 @@ _line = _Lines().__getitem__
 _begins: dict[str, bytes] = {}  # the beginnings of lines by name
 
 
-def encode_headers(headers: Mapping[str, str]) -> bytes:
-    """Encode the headers of a message. Line breaks in values become spaces.
+def encode_headers(headers: Mapping[str, str], begin: bytes = _BEGIN) -> bytes:
+    """Encode the headers of a message, after the lines in `begin`. Line breaks in values become spaces.
 
     Raise `UnprocessableError` for an invalid name.
     """
-    return b"".join([_BEGIN, *map(_line, headers.items()), b"\r\n"])
+    return b"".join([begin, *map(_line, headers.items()), b"\r\n"])
 
 
 def with_number(headers: Headers | None, name: str, number: int) -> bytes:
     """Encode `headers` with another header, which replaces one of the same name: NATS uses the first. `name` must be
     valid. The line is not looked up, because numbers hardly recur."""
-    block = headers if isinstance(headers, bytes) else encode_headers(headers or {})
-    return f"NATS/1.0\r\n{name}: {number}\r\n".encode() + block[len(_BEGIN) :]
+    begin = f"NATS/1.0\r\n{name}: {number}\r\n".encode()
+    return begin + headers[len(_BEGIN) :] if isinstance(headers, bytes) else encode_headers(headers or {}, begin)
 
 
 def _begin(name: str) -> bytes:

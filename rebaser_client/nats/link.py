@@ -216,11 +216,11 @@ class Link:
     def publish(self, subject: str, payload: bytes, reply: str, headers: Headers | None) -> bool:
         """Write a message in the next iteration of the event loop. Raise `UnprocessableError` or `NotConnectedError`.
 
-        Return False if many bytes are unsent; then the caller should await `flush`. This method replaces
-        `Client.publish` of nats-py, which is slower, and does not count headers as payload.
+        Return False if many bytes are unsent; then the caller should await `flush`. `reply` must be valid, or empty.
+        This method replaces `Client.publish` of nats-py, which is slower, and does not count headers as payload.
         """
         try:
-            if not subject or " " in subject or not subject.isprintable() or " " in reply or not reply.isprintable():
+            if not subject or " " in subject or not subject.isprintable():
                 raise nats.errors.BadSubjectError
             size = len(payload)
             if headers:

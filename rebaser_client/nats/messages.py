@@ -47,10 +47,12 @@ def parse_headers(raw: bytes) -> dict[str, str]:
     del lines[0]
     headers: dict[str, str] = {}
     for line in lines:
+        if not line:  # the last two are empty
+            continue
         kept = _kept_lines.get(line)
         if kept is not None:
             headers[kept[0]] = kept[1]
-        elif line:  # the last two are empty
+        else:
             raw_name, colon, raw_value = line.partition(b":")
             name = _kept_names.get(raw_name)
             if name is None:
