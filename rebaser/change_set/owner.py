@@ -13,7 +13,6 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 
-from rebaser.change_set import rounds
 from rebaser.change_set.actor import Actor
 from rebaser.change_set.attempts.held_requests import QueueBlocked
 from rebaser.change_set.attempts.poison import PoisonDetector
@@ -47,6 +46,7 @@ from rebaser.change_set.log import checkpointer
 from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.change_set.processor import Processor
 from rebaser.change_set.recheck import recheck
+from rebaser.change_set.rounds import Preparation, prepare_together
 from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.runtime.context import Context
 from rebaser.runtime.dead_letters import PendingDeadLetter, dead_letter_refused
@@ -148,7 +148,7 @@ class Owner(Actor):
         if self.commits is not None:
             self.commits.abandon()
 
-    def prepare(self) -> rounds.Preparation | None:
+    def prepare(self) -> Preparation | None:
         """Take the queued requests, and return a preparation of their commit, if it can be prepared."""
         if self.queue is None or self._processor is None:
             return None
@@ -167,7 +167,7 @@ class Owner(Actor):
                 self._awaiting = True
                 self._check_queue()
             elif effect is _DECIDE:
-                rounds.join(self)
+                self._context.round.join(self, prepare_together)
             elif effect is Command.LOAD:
                 group.start_soon(self._load_and_decide)
             elif effect is Command.RUN_DVU:

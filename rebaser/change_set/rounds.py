@@ -9,8 +9,6 @@ otherwise, and whenever something is unusual, it does all the work itself. So an
 owner meets it again, and handles it.
 """
 
-import asyncio
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,8 +16,6 @@ from rebaser.change_set.log.commit_drafts import of_small_batch
 from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.change_set.log.encoded_commit import EncodedCommit
 from rebaser_client.jetstream import Message
-from rebaser_client.signal import Signal
-from rebaser_core import thresholds
 from rebaser_core.commit import Applied, Commit, Outcome
 from rebaser_core.decisions.decide import DecidedBatch, decide
 from rebaser_core.decisions.queued_request import QueuedRequest
@@ -28,9 +24,6 @@ from rebaser_core.messages import check_commit
 if TYPE_CHECKING:
     from rebaser.change_set.readers.request_reader import RequestReader
 
-MAX_OWNERS = 64  # maximum number of owners that prepare their commits before the event loop does anything else
-
-_of_thread = threading.local()
 _SUCCESS = Outcome.SUCCESS  # a lookup of an enum member takes 0.1 µs in Python 3.11
 
 
@@ -60,44 +53,10 @@ class Preparation:
 
 
 class Participant(Protocol):
-    """An owner that takes part in a round."""
-
-    decide_now: Signal
-    """A flag that lets the owner decide its requests."""
+    """An owner that is to decide requests."""
 
     def prepare(self) -> Preparation | None:
         """Take the queued requests, and return a preparation of their commit, if it can be prepared."""
-
-
-class Round:
-    """The owners that are to decide requests in this turn of the event loop."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        self._owners: list[Participant] = []
-
-    def join(self, owner: Participant) -> None:
-        """Let `owner` prepare its commit together with others, and then decide its requests, soon."""
-        if not self._owners:
-            self.loop.call_soon(self._run)
-        self._owners.append(owner)
-
-    def _run(self) -> None:
-        owners, self._owners = self._owners[:MAX_OWNERS], self._owners[MAX_OWNERS:]
-        if self._owners:
-            self.loop.call_soon(self._run)
-        if len(owners) >= thresholds.now.round_min_owners:
-            prepare_together(owners)
-        for owner in owners:
-            owner.decide_now.set()
-
-
-def join(owner: Participant) -> None:
-    """Let `owner` join the round of the running event loop."""
-    running: Round | None = getattr(_of_thread, "round", None)
-    if running is None or running.loop is not asyncio.get_running_loop():
-        running = _of_thread.round = Round()
-    running.join(owner)
 
 
 def prepare_together(owners: Sequence[Participant]) -> None:

@@ -20,6 +20,7 @@ from rebaser.runtime.measured import MeasuredBlobs, MeasuredJetStream
 from rebaser.runtime.reading import Loads
 from rebaser.runtime.recent_updates import RecentUpdates
 from rebaser.runtime.request_deleter import RequestDeleter
+from rebaser.runtime.round import Round
 from rebaser.runtime.shared_info import SharedStreamInfo
 from rebaser.runtime.slots import UNKNOWN_MEMORY, memory_limit
 from rebaser.runtime.stream_watch import StreamWatch
@@ -47,7 +48,8 @@ RETRY_NATS, RETRY_NATS_MAX = 0.2, 5.0  # initial and maximum seconds between att
 class Context:
     """The shared parts of one server. `now` returns monotonic seconds, `now_ms` Unix milliseconds, `new_id` a new ULID.
     `requests_info` describes the stream of requests. `memory` is the number of bytes of memory that this process may
-    use. `tails` keeps the commits that were copied for new change sets. `traces` makes the spans of change sets; it
+    use. `tails` keeps the commits that were copied for new change sets. Owners whose requests arrive together prepare
+    their commits in a `round`. `traces` makes the spans of change sets; it
     is None if traces are off.
 
     An owner holds `suspect_request_lock` while it attempts a request that may have killed servers (see
@@ -75,6 +77,7 @@ class Context:
     recent_updates: RecentUpdates = field(default_factory=RecentUpdates)
     suspect_request_lock: anyio.Lock = field(default_factory=anyio.Lock)
     suspect_dvu_lock: anyio.Lock = field(default_factory=anyio.Lock)
+    round: Round = field(default_factory=Round)
     traces: "ServerSpans | None" = None
 
 

@@ -21,6 +21,7 @@ import structlog
 from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError, JetStream, StreamInfo
 from rebaser_client.jetstream.errors import DELETE_FAILED
+from rebaser_client.signal import Signal
 from rebaser_core import thresholds
 from rebaser_core.errors import RebaserError
 
@@ -51,7 +52,7 @@ class RequestDeleter:
         # What the last look at the stream found: the number of its consumers, and whether most of the queued sequences
         # were the oldest messages. If not, for instance because other servers decide requests, more are not awaited.
         self._consumers, self._mostly_oldest = 0, True
-        self._wake = anyio.Event()
+        self._wake = Signal()
         self._purge_after = 0.0  # the time (`anyio.current_time`) from which purges are tried again
 
     @property
@@ -79,7 +80,7 @@ class RequestDeleter:
         while True:
             await self._wake.wait()
             await self._gather()
-            self._wake = anyio.Event()
+            self._wake.clear()
             if await self._purge_oldest():
                 self._wake.set()  # what is left may be the oldest messages in the next round
             else:

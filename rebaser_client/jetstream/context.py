@@ -23,6 +23,7 @@ from rebaser_client.jetstream.pull.consumer import Consumer
 from rebaser_client.jetstream.pull.options import DEFAULT_EXPIRES, PullLimits
 from rebaser_client.jetstream.stream import Stream
 from rebaser_client.nats.errors import NoAnswerError, NoRespondersError
+from rebaser_client.nats.header_lines import Headers, with_number
 from rebaser_client.nats.messages import STATUS, Msg
 from rebaser_core.errors import TransientError
 
@@ -45,7 +46,7 @@ class JetStream(JetStreamApi):
         self,
         subject: str,
         payload: bytes,
-        headers: dict[str, str] | None = None,
+        headers: Headers | None = None,
         *,
         expected_last_subject_sequence: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - see Connection.request
@@ -55,13 +56,12 @@ class JetStream(JetStreamApi):
         After `NoAnswerError`, the message may have been stored. After `ApiError`, it was not stored.
         """
         if expected_last_subject_sequence is not None:
-            headers = {**(headers or {}), EXPECTED_LAST: str(expected_last_subject_sequence)}
+            headers = with_number(headers, EXPECTED_LAST, expected_last_subject_sequence)
+        request, timeout = self.connection.request, timeout or self._timeout
         tries = 0
         while True:
             try:
-                return pub_ack(
-                    await self.connection.request(subject, payload, headers, timeout=timeout or self._timeout)
-                )
+                return pub_ack(await request(subject, payload, headers, timeout=timeout))
             except NoRespondersError:
                 tries += 1
                 if tries == NO_RESPONDERS_TRIES:
@@ -207,7 +207,7 @@ class JetStream(JetStreamApi):
 def pub_ack(message: Msg) -> PubAck:
     """Parse the answer to a publish. Raise `ApiError` if the server refused the message, and `NoRespondersError` if no
     stream stores its subject."""
-    if message.headers.get(STATUS) == "503":
+    if not message.data and message.headers.get(STATUS) == "503":
         raise NoRespondersError("no stream stores messages of this subject, or JetStream is not available")
     stored = parse_answer(message)
     sequence = stored.get("seq")

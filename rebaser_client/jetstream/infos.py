@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, Self
 from rebaser_client.nats.messages import as_int
 
 
-class PubAck(NamedTuple):
+@dataclass(slots=True)
+class PubAck:
     """The ack of a stored message. If `duplicate` is true, the stream already had a message with this `Nats-Msg-Id`."""
 
     sequence: int

@@ -25,12 +25,10 @@ class Message(Msg):
         count = len(parts)
         if (count != 9 and count < 11) or parts[1] != "ACK" or parts[0] != "$JS":
             raise ValueError(f"{reply!r} is not an ack subject")
-        at = 4 if count == 9 else 6  # the index of the number of deliveries
-        self._delivered = parts[at]
-        self.stream_sequence = int(parts[at + 1])
-        self.consumer_sequence = int(parts[at + 2])
-        self.timestamp_ns = int(parts[at + 3])  # a request's is read several times
-        self._pending = parts[at + 4]
+        self._delivered, stream, consumer, stored, self._pending = parts[4:] if count == 9 else parts[6:11]
+        self.stream_sequence = int(stream)
+        self.consumer_sequence = int(consumer)
+        self.timestamp_ns = int(stored)  # a request's is read several times
 
     @property
     def stream(self) -> str:

@@ -133,10 +133,9 @@ class Connection(ConnectionHooks):
         link = self._link
         if link is None:
             raise self._not_connected()
-        try:
-            return link.publish(subject, payload, reply, headers)
-        except (nats.errors.Error, OSError) as error:
-            raise translate(error) from error
+        if reply and (" " in reply or not reply.isprintable()):
+            raise translate(nats.errors.BadSubjectError())
+        return link.publish(subject, payload, reply, headers)
 
     def publish_all(self, messages: Iterable[tuple[str, bytes]]) -> bool:
         """Send small messages, pairs of a valid subject and a payload. Raise and return the same as `publish_soon`."""
@@ -162,7 +161,7 @@ class Connection(ConnectionHooks):
         self,
         subject: str,
         payload: bytes = b"",
-        headers: dict[str, str] | None = None,
+        headers: Headers | None = None,
         *,
         timeout: float = 5.0,  # noqa: ASYNC109 - the timer takes a tenth of the time of a cancel scope
     ) -> Msg:
@@ -177,17 +176,18 @@ class Connection(ConnectionHooks):
                 await self.wait_connected()
             timeout = max(timeout - (self._loop.time() - began), 0.0)
         link = self._link
+        if link is None:
+            raise self._not_connected()
         pending = self._replies.open_request(subject, timeout)
         try:
-            if not self.publish_soon(subject, payload, headers, reply=pending.inbox):
-                await self.flush()
+            if not link.publish(subject, payload, pending.inbox, headers):
+                await link.flush()
             message = await pending.future
-        except NoAnswerError:
-            if link is not None and link is self._link and subject.startswith(JETSTREAM):
+        except BaseException as error:
+            pending.close()
+            if isinstance(error, NoAnswerError) and link is self._link and subject.startswith(JETSTREAM):
                 self._api_outage.timed_out(self._loop.time(), timeout)
             raise
-        finally:
-            self._replies.close(pending.inbox)
         if not message.data and message.headers.get(STATUS) == "503":
             raise NoRespondersError(
                 f"there is no responder on {subject}: no stream has this subject, or JetStream is not available"

@@ -211,30 +211,27 @@ class Link:
                 log.debug("nats_close_failed", reason=_text(error))
         self.client.abort()
         self._parser.handlers.clear()
-        self._parser.sized.clear()
         self._end()
 
     def publish(self, subject: str, payload: bytes, reply: str, headers: Headers | None) -> bool:
-        """Write a message in the next iteration of the event loop. Raise the errors of nats-py.
+        """Write a message in the next iteration of the event loop. Raise `UnprocessableError` or `NotConnectedError`.
 
-        Return False if many bytes are unsent; then the caller should await `flush`. This method replaces
-        `Client.publish` of nats-py, which is slower, and does not count headers as payload.
+        Return False if many bytes are unsent; then the caller should await `flush`. `reply` must be valid, or empty.
+        This method replaces `Client.publish` of nats-py, which is slower, and does not count headers as payload.
         """
-        client = self.client
-        if not client.is_connected:
-            raise nats.errors.ConnectionClosedError
-        if not subject or " " in subject or not subject.isprintable() or " " in reply or not reply.isprintable():
-            raise nats.errors.BadSubjectError
-        size = len(payload)
-        if headers:
-            block = headers if isinstance(headers, bytes) else encode_headers(headers)
-            size += len(block)
-            command = f"HPUB {subject} {reply} {len(block)} {size}\r\n".encode() + block + payload + b"\r\n"
-        else:
-            command = f"PUB {subject} {reply} {size}\r\n".encode() + payload + b"\r\n"
-        if size > client.max_payload:
-            raise nats.errors.MaxPayloadError
-        return client.write_soon(command)
+        try:
+            if not subject or " " in subject or not subject.isprintable():
+                raise nats.errors.BadSubjectError
+            size = len(payload)
+            if headers:
+                block = headers if isinstance(headers, bytes) else encode_headers(headers)
+                size += len(block)
+                command = f"HPUB {subject} {reply} {len(block)} {size}\r\n".encode() + block + payload + b"\r\n"
+            else:
+                command = f"PUB {subject} {reply} {size}\r\n".encode() + payload + b"\r\n"
+            return self.client.publish_soon(command, size)
+        except nats.errors.Error as error:
+            raise translate(error) from error
 
     def publish_all(self, messages: Iterable[tuple[str, bytes]]) -> bool:
         """Write pairs of a subject and a payload, which are not checked. Raise and return the same as `publish`."""
@@ -261,10 +258,7 @@ class Link:
             if not subject.isprintable() or " " in subject or not all(subject.split(".")) or ">" in subject[:-1]:
                 raise nats.errors.BadSubjectError
         number, flowing = self.client.subscribe_soon(subject)
-        if isinstance(handler, SizedHandler):
-            self._parser.sized[number] = handler
-        else:
-            self._parser.handlers[number] = handler
+        self._parser.handle(number, handler)
         if not flowing:
             try:
                 await self.flush()
@@ -355,9 +349,6 @@ def translate(error: Exception) -> RebaserError:
             " its end"
         )
         return UnprocessableError(text, code="invalid_subject")
-    if isinstance(error, nats.errors.BadHeaderError):
-        text = "the name of a header is empty, or has a space, a colon, or a character that is not printable ASCII"
-        return UnprocessableError(text, code="invalid_header")
     if isinstance(
         error,
         (nats.errors.ConnectionClosedError, nats.errors.ConnectionDrainingError, nats.errors.OutboundBufferLimitError),

@@ -3,17 +3,23 @@
 Invariant: `headers` is always a dict, empty if the message has none. Header names are case-sensitive.
 """
 
-from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 # The inline status of a message (`NATS/1.0 503 No Responders`) is stored in the headers under these names. No real
 # header can have such a name, so a publisher cannot forge a status.
 STATUS = ":status"
 DESCRIPTION = ":description"
 
-# The longest header line that is cached, in bytes. Lines with content types, message types and versions are shorter.
-# Lines with an id or an inbox are longer and never recur, so they would only evict other lines from the cache.
-CACHED_LINE_MAX = 38
+# The longest header line that is kept, in bytes. Lines with content types, message types and versions are shorter.
+# Lines with an id or an inbox are longer and never recur, so they would only take the place of other lines.
+KEPT_LINE_MAX = 38
+KEPT_MAX = 4096  # maximum number of lines that are kept, and of names
+
+_T = TypeVar("_T")
+
+# Parsed lines and names are kept, because most header lines of a connection recur.
+_kept_lines: dict[bytes, tuple[str, str]] = {}
+_kept_names: dict[bytes, str] = {}
 
 
 class Msg:
@@ -38,12 +44,23 @@ def parse_headers(raw: bytes) -> dict[str, str]:
     """
     lines = raw.split(b"\r\n")
     first = lines[0]
+    del lines[0]
     headers: dict[str, str] = {}
-    for line in lines[1:]:
-        if line:  # the last two are empty
-            pair = _cached_header(line) if len(line) <= CACHED_LINE_MAX else _header(line)
-            if pair is not None:
-                headers[pair[0]] = pair[1]
+    for line in lines:
+        if not line:  # the last two are empty
+            continue
+        kept = _kept_lines.get(line)
+        if kept is not None:
+            headers[kept[0]] = kept[1]
+        else:
+            raw_name, colon, raw_value = line.partition(b":")
+            name = _kept_names.get(raw_name)
+            if name is None:
+                name = _name(raw_name)
+            if name and colon:
+                value = headers[name] = raw_value.strip().decode("utf-8", "replace")
+                if len(line) <= KEPT_LINE_MAX:
+                    _keep(_kept_lines, line, (name, value))
     if len(first) > len(b"NATS/1.0"):
         _, _, status = first.partition(b" ")
         number, _, description = status.strip().partition(b" ")
@@ -53,22 +70,19 @@ def parse_headers(raw: bytes) -> dict[str, str]:
     return headers
 
 
-def _header(line: bytes) -> tuple[str, str] | None:
-    name, colon, value = line.partition(b":")
-    key = (_cached_name if len(name) <= CACHED_LINE_MAX else _name)(name)
-    return (key, value.strip().decode("utf-8", "replace")) if colon and key is not None else None
-
-
-def _name(raw: bytes) -> str | None:
+def _name(raw: bytes) -> str:
+    """Parse the name of a header. Return an empty string for an invalid name."""
     name = raw.strip()
-    return name.decode("ascii") if name.isascii() and len(name.split()) == 1 else None
+    parsed = name.decode("ascii") if name.isascii() and len(name.split()) == 1 else ""
+    if len(raw) <= KEPT_LINE_MAX:
+        _keep(_kept_names, raw, parsed)
+    return parsed
 
 
-_cached_name = lru_cache(maxsize=256)(_name)
-
-
-# Parsed lines are cached, because most header lines of a connection recur.
-_cached_header = lru_cache(maxsize=4096)(_header)
+def _keep(kept: dict[bytes, _T], raw: bytes, parsed: _T) -> None:
+    if len(kept) >= KEPT_MAX:
+        kept.clear()
+    kept[raw] = parsed
 
 
 def text(raw: bytes) -> str:

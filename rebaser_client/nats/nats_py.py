@@ -25,13 +25,14 @@ from rebaser_client.nats.parser import ProtocolParser
 
 PRIVATE = {
     "Client": {
-        "_connect_to_server", "_current_server", "_flush_queue", "_flusher_task", "_max_pending_size",
+        "_connect_to_server", "_current_server", "_flush_queue", "_flusher_task", "_max_payload", "_max_pending_size",
         "_pending", "_pending_data_size", "_pongs", "_process_err", "_process_info", "_process_ping", "_process_pong",
-        "_ps", "_reading_task", "_server_info", "_server_pool", "_sid", "_transport",
+        "_ps", "_reading_task", "_server_info", "_server_pool", "_sid", "_status", "_transport",
     },
     "TcpTransport": {"_io_reader", "_io_writer"},
 }  # fmt: skip
 
+CONNECTED = Client.CONNECTED
 
 _DENIED = re.compile(r"Permissions Violation for (Publish|Subscription)(?: to| with Reply of) (\".*?\")", re.IGNORECASE)
 
@@ -112,6 +113,18 @@ class NatsClient(Client):
             flushed = queue.get_nowait()
             if not flushed.done():
                 flushed.set_result(None)
+
+    def publish_soon(self, command: bytes, size: int) -> bool:
+        """Write `command`, which publishes `size` bytes. Return what `write_soon` returns.
+
+        Raise `MaxPayloadError`, or `ConnectionClosedError` without a connection. The properties of nats-py that have
+        this information take longer than the rest of this method.
+        """
+        if self._status != CONNECTED:
+            raise nats.errors.ConnectionClosedError
+        if size > self._max_payload:
+            raise nats.errors.MaxPayloadError
+        return self.write_soon(command)
 
     def write_soon(self, command: bytes) -> bool:
         """Write `command`, after all unsent bytes, in the next iteration of the event loop.

@@ -7,7 +7,7 @@ loop, and a stream redelivers such a message endlessly. The parser of nats-py al
 
 import json
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, final
 
 from nats.errors import ProtocolError
 
@@ -21,6 +21,7 @@ Handler: TypeAlias = Callable[[str, str, bytes, dict[str, str] | None], None]
 message. It must be quick and must not block."""
 
 
+@final
 class SizedHandler:
     """A handler with a fifth argument: the size of the message in bytes, as the server counts it towards `max_bytes`.
 
@@ -51,12 +52,11 @@ class ControlHandler(Protocol):
 class ProtocolParser:
     """The parser of one connection, which replaces the parser of nats-py. The nats-py client calls `parse` and `reset`.
 
-    `handlers` and `sized` contain the handlers of the messages, by subscription id.
+    `handlers` contains the handlers of the messages, by subscription id, written as in the stream.
     """
 
     def __init__(self, client: ControlHandler) -> None:
-        self.handlers: dict[int, Handler] = {}
-        self.sized: dict[int, SizedHandler] = {}
+        self.handlers: dict[bytes, Handler | SizedHandler] = {}
         self.reads = 0  # calls of `parse`
         self.pongs = 0
         self._client = client
@@ -69,10 +69,13 @@ class ProtocolParser:
         self._chunks.clear()
         self._have = self._need = 0
 
+    def handle(self, subscription_id: int, handler: Handler | SizedHandler) -> None:
+        """Call `handler` for each message of a subscription."""
+        self.handlers[b"%d" % subscription_id] = handler
+
     def forget(self, subscription_id: int) -> None:
-        """Remove the handlers of a subscription, so that its further messages are dropped."""
-        self.handlers.pop(subscription_id, None)
-        self.sized.pop(subscription_id, None)
+        """Remove the handler of a subscription, so that its further messages are dropped."""
+        self.handlers.pop(b"%d" % subscription_id, None)
 
     async def parse(self, data: bytes = b"") -> None:
         """Parse the next bytes of the stream. Raise `ProtocolError` for bytes that no NATS server sends."""
@@ -94,9 +97,9 @@ class ProtocolParser:
                     raise ProtocolError
                 break
             begin = eol + 2
-            verb = data[start : start + 4]
-            if verb == b"HMSG" or verb == b"MSG ":  # noqa: PLR1714 - a tuple would be built for each message
-                words = data[start:eol].split(b" ")
+            words = data[start:eol].split(b" ")
+            verb = words[0]
+            if verb == b"HMSG" or verb == b"MSG":  # noqa: PLR1714 - a tuple would be built for each message
                 try:
                     stop = begin + int(words[-1])
                     if stop < begin:
@@ -117,10 +120,9 @@ class ProtocolParser:
 
     def _on_message(self, words: list[bytes], data: bytes, begin: int, stop: int) -> None:
         """Handle `MSG subject sid [reply] size` or `HMSG subject sid [reply] header-size size`."""
-        subscription_id = int(words[2])
-        handler = self.handlers.get(subscription_id)
-        sized = None if handler is not None else self.sized.get(subscription_id)
-        if handler is None and sized is None:
+        handler = self.handlers.get(words[2])
+        if handler is None:
+            int(words[2])  # raises the error for a line that no server sends
             return
         body = begin
         headers = None
@@ -131,14 +133,17 @@ class ProtocolParser:
                 raise ValueError("the headers end outside of their message")
             headers = parse_headers(data[begin:body])
             words_with_reply = 6
-        subject = words[1].decode("utf-8", "replace")
-        reply = words[3].decode("utf-8", "replace") if len(words) == words_with_reply else ""
+        raw_reply = words[3] if len(words) == words_with_reply else b""
         try:
-            if handler is not None:
+            subject, reply = words[1].decode(), raw_reply.decode()
+        except UnicodeDecodeError:  # `text` takes longer
+            subject, reply = text(words[1]), text(raw_reply)
+        try:
+            if type(handler) is SizedHandler:
+                size = stop - begin + len(words[1]) + len(raw_reply)
+                handler.handle(subject, reply, data[body:stop], headers, size)
+            else:
                 handler(subject, reply, data[body:stop], headers)
-            elif sized is not None:
-                size = stop - begin + len(words[1]) + (len(words[3]) if reply else 0)
-                sized.handle(subject, reply, data[body:stop], headers, size)
         except Exception:
             # If the exception escaped, nats-py's read loop would end silently.
             log.exception("nats_handler_failed", subject=subject[:120])

@@ -1,6 +1,7 @@
 """Matches answers to requests, through one wildcard inbox and a future for each awaited answer.
 
-Invariant: a reply subject that is no longer awaited is closed, so no memory is used for answers that no caller awaits.
+Invariant: a reply subject is forgotten when its answer arrives or is no longer awaited, so no memory is used for
+answers that no caller awaits.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ ROUND_PAUSE = 0.01  # seconds between these iterations
 
 
 class PendingRequest:
-    """A reply subject, `inbox`, and the `future` of its answer. The caller must always call `close`."""
+    """A reply subject, `inbox`, and the `future` of its answer. Call `close` unless the answer came."""
 
     __slots__ = ("_replies", "deadlines", "future", "inbox", "lasting", "subject")
 
@@ -23,7 +24,7 @@ class PendingRequest:
         self.inbox = inbox
         self.subject = subject  # the subject of the request; empty if the caller sends it on several subjects
         self.future = future
-        self.lasting = True  # whether the caller still waits for the answer after the connection was lost
+        self.lasting = False  # whether the caller still waits for the answer after the connection was lost
         self.deadlines: _Deadlines | None = None  # None if there is no timeout
         self._replies = replies
 
@@ -63,31 +64,33 @@ class Replies:
         The future fails after `timeout` seconds. `subject` is empty if the caller sends the request on several
         subjects.
         """
-        self._count += 1
-        inbox = f"{self.inbox}{self._count}"
-        pending = self._waiting[inbox] = PendingRequest(self, inbox, subject, self._loop.create_future())
-        if timeout is not None:
-            self._set_deadline(pending, timeout)
+        pending = self.open_request(subject, timeout)
+        pending.lasting = True
         return pending
 
-    def open_request(self, subject: str, timeout: float) -> PendingRequest:
+    def open_request(self, subject: str, timeout: float | None) -> PendingRequest:
         """Return a pending request like `open`, but let its future also fail when the connection is lost."""
-        pending = self.open(subject, timeout)
-        pending.lasting = False
+        self._count = count = self._count + 1
+        inbox = f"{self.inbox}{count}"
+        pending = PendingRequest(self, inbox, subject, self._loop.create_future())
+        self._waiting[inbox] = pending
+        if timeout is not None:
+            deadlines = self._deadlines.get(timeout)
+            if deadlines is None:
+                deadlines = self._deadlines[timeout] = _Deadlines(timeout)
+            else:
+                deadlines.shared = True
+            pending.deadlines = deadlines
+            due = deadlines.due[pending] = self._loop.time() + timeout
+            if deadlines.timer is None:
+                self._set_timer(deadlines, due, EXTRA_ROUNDS)
         return pending
 
     def close(self, inbox: str) -> None:
         """Forget the reply subject `inbox`. An answer that arrives later is dropped."""
-        pending = self._waiting.pop(inbox, None)
-        if pending is None:
-            return
-        deadlines, future = pending.deadlines, pending.future
-        if deadlines is not None:
-            deadlines.due.pop(pending, None)
-            if not deadlines.due and not deadlines.shared:
-                self._forget(deadlines)
-        if not future.cancel() and not future.cancelled():
-            future.exception()  # otherwise, asyncio would log the exception if no task awaits the future
+        future = self._take(inbox)
+        if future is not None:
+            future.cancel()
 
     def close_all(self) -> None:
         """Fail every future, because the connection is closed."""
@@ -113,20 +116,22 @@ class Replies:
 
     def handle(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None) -> None:
         """Pass a message on the inbox to the future that waits for it. This method is a `Handler`."""
-        pending = self._waiting.get(subject)
-        if pending is not None and not pending.future.done():
-            pending.future.set_result(Msg(subject, reply, data, headers))
+        future = self._take(subject)
+        if future is not None and not future.done():
+            future.set_result(Msg(subject, reply, data, headers))
 
-    def _set_deadline(self, pending: PendingRequest, timeout: float) -> None:
-        deadlines = self._deadlines.get(timeout)
-        if deadlines is None:
-            deadlines = self._deadlines[timeout] = _Deadlines(timeout)
-        else:
-            deadlines.shared = True
-        pending.deadlines = deadlines
-        due = deadlines.due[pending] = self._loop.time() + timeout
-        if deadlines.timer is None:
-            self._set_timer(deadlines, due, EXTRA_ROUNDS)
+    def _take(self, inbox: str) -> asyncio.Future[Msg] | None:
+        """Forget the reply subject `inbox`, and return its future; None if it was forgotten before."""
+        pending = self._waiting.pop(inbox, None)
+        if pending is None:
+            return None
+        deadlines = pending.deadlines
+        if deadlines is not None:
+            due = deadlines.due
+            due.pop(pending, None)
+            if not due and not deadlines.shared:
+                self._forget(deadlines)
+        return pending.future
 
     def _set_timer(self, deadlines: _Deadlines, at: float, rounds: int) -> None:
         deadlines.timer = self._loop.call_at(at, self._expire, deadlines, at, rounds)

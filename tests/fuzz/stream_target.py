@@ -3,11 +3,12 @@
 from contextlib import suppress
 from typing import Any
 
-from nats.errors import BadHeaderError, ProtocolError
+from nats.errors import ProtocolError
 
 from rebaser_client.jetstream.messages import Message
 from rebaser_client.nats.header_lines import encode_headers
 from rebaser_client.nats.parser import ProtocolParser
+from rebaser_core.errors import UnprocessableError
 from tests.fuzz.mutate import Mutator
 
 STREAM = (
@@ -47,11 +48,11 @@ def check_stream(data: bytes) -> None:
             got.append((subject, reply, body, headers))
             with suppress(ValueError):
                 Message(subject, reply, body, headers)
-            with suppress(BadHeaderError):
+            with suppress(UnprocessableError):
                 encode_headers(headers or {})
 
         reader = ProtocolParser(ControlHandler())
-        reader.handlers[7] = handle
+        reader.handle(7, handle)
         try:
             for at in range(0, len(data), size):
                 _run(reader.parse(data[at : at + size]))

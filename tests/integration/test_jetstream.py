@@ -12,6 +12,7 @@ from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.jetstream import ApiError, Connection, JetStream, NoAnswerError, NoRespondersError
 from rebaser_client.jetstream.api_calls import MAX_CALLS
+from rebaser_client.jetstream.context import EXPECTED_LAST
 from rebaser_client.jetstream.errors import (
     MAX_CONSUMERS,
     STREAM_MISMATCH,
@@ -20,6 +21,7 @@ from rebaser_client.jetstream.errors import (
     is_full,
     is_subject_full,
 )
+from rebaser_client.nats.header_lines import encode_headers
 from rebaser_core.errors import ConfigError, TransientError
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import TASKS_CONSUMER, TopologyOptions, streams, tasks_consumer
@@ -114,7 +116,18 @@ async def test_compare_and_set_refuses_the_second_writer(js: JetStream, name: st
     with pytest.raises(ApiError) as refused:
         await js.publish(f"{name}.a", b"2", {"X-A": "b"}, expected_last_subject_sequence=0)
     assert refused.value.err_code == WRONG_LAST_SEQUENCE
-    await js.publish(f"{name}.a", b"2", {"X-A": "b"}, expected_last_subject_sequence=ack.sequence)
+    ack = await js.publish(f"{name}.a", b"2", {"X-A": "b"}, expected_last_subject_sequence=ack.sequence)
+    encoded = encode_headers({"X-A": "b"})
+    with pytest.raises(ApiError):
+        await js.publish(f"{name}.a", b"3", encoded, expected_last_subject_sequence=0)
+    await js.publish(f"{name}.a", b"3", encoded, expected_last_subject_sequence=ack.sequence)
+    stored = [await js.next(name, f"{name}.a", 2), await js.next(name, f"{name}.a", 3)]
+    assert [message.headers for message in stored if message] == [{"X-A": "b", EXPECTED_LAST: at} for at in ("1", "2")]
+
+
+async def test_the_expected_sequence_replaces_that_in_the_headers(js: JetStream, name: str) -> None:
+    await js.ensure_stream(config(name))
+    await js.publish(f"{name}.a", b"1", {EXPECTED_LAST: "7"}, expected_last_subject_sequence=0)
 
 
 async def test_a_second_message_of_the_same_id_is_a_duplicate(js: JetStream, name: str) -> None:

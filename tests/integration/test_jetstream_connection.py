@@ -15,6 +15,7 @@ from nats.aio.client import Srv
 from rebaser.embedded.nats import EmbeddedNats, embedded_nats
 from rebaser_client.errors import ClientClosedError, NotConnectedError
 from rebaser_client.jetstream import Connection, Msg, NoAnswerError, NoRespondersError
+from rebaser_client.nats.header_lines import encode_headers
 from rebaser_client.nats.link import Link
 from rebaser_core.errors import ConfigError, UnprocessableError
 from tests.support.nats_proxy import proxied
@@ -106,6 +107,22 @@ async def test_a_message_that_only_headers_make_too_large_is_refused_and_the_con
 async def test_a_subject_cannot_smuggle_commands(connection: Connection, subject: str) -> None:
     with pytest.raises(UnprocessableError):
         await connection.publish(subject, b"")
+    with pytest.raises(UnprocessableError):
+        await connection.request(subject)
+    if subject:
+        with pytest.raises(UnprocessableError):
+            await connection.publish("x", b"", reply=subject)
+    with pytest.raises(NoRespondersError):
+        await connection.request(connection.new_inbox())
+
+
+async def test_headers_that_are_encoded_already_arrive_like_others(connection: Connection) -> None:
+    subject = connection.new_inbox()
+    async with connection.subscribe(subject) as messages:
+        connection.publish_soon(subject, b"1", encode_headers({"A": "b"}))
+        connection.publish_soon(subject, b"2", {"A": "b"})
+        got = [await anext(messages) for _ in range(2)]
+    assert [(message.data, message.headers) for message in got] == [(b"1", {"A": "b"}), (b"2", {"A": "b"})]
 
 
 async def test_a_handler_that_fails_stops_nobody(connection: Connection) -> None:

@@ -273,7 +273,7 @@ async def test_an_owner_whose_consumer_fails_ends_and_the_next_one_reads_on(
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
         owner = server._owners[KEY]
         assert owner.queue is not None
-        owner.queue._failure = TransientError("no consumer can be made")
+        owner.queue.failure = TransientError("no consumer can be made")
         owner._check_queue()
         while server._owners.get(KEY) is owner:
             await checkpoint()

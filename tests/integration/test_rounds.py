@@ -11,7 +11,8 @@ from rebaser.change_set import rounds
 from rebaser.change_set.log import commit_log
 from rebaser.change_set.processor import Processor
 from rebaser.change_set.readers.request_reader import RequestReader
-from rebaser.change_set.rounds import MAX_OWNERS, Preparation, join, prepare_together
+from rebaser.change_set.rounds import Preparation, prepare_together
+from rebaser.runtime.round import MAX_OWNERS, Round
 from rebaser_client.jetstream import JetStream, Message
 from rebaser_client.signal import Signal
 from rebaser_core.commit import Attempt, Kind
@@ -193,9 +194,9 @@ async def test_a_commit_with_parts_in_blobs_is_not_plain(fleet: Fleet) -> None:
 
 
 async def test_owners_of_one_turn_prepare_together_and_then_all_proceed() -> None:
-    many = [Participant(()) for _ in range(MAX_OWNERS + 1)]
+    many, turn = [Participant(()) for _ in range(MAX_OWNERS + 1)], Round()
     for one in many:
-        join(one)
+        turn.join(one, prepare_together)
     assert not any(one.prepared for one in many)
     await asyncio.sleep(0)
     assert [one.prepared for one in many] == [1] * MAX_OWNERS + [0]
@@ -208,7 +209,21 @@ async def test_owners_of_one_turn_prepare_together_and_then_all_proceed() -> Non
 async def test_an_owner_alone_can_be_made_to_prepare() -> None:
     alone = Participant(())
     with forced(Thresholds(round_min_owners=1)):
-        join(alone)
+        Round().join(alone, prepare_together)
         with anyio.fail_after(5):
             await alone.decide_now.wait()
     assert alone.prepared == 1
+
+
+async def test_owners_proceed_even_if_preparing_fails() -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("a bug")
+
+    both, turn, errors = [Participant(()), Participant(())], Round(), list[Any]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: errors.append(about["exception"]))
+    for one in both:
+        turn.join(one, fail)
+    with anyio.fail_after(5):
+        for one in both:
+            await one.decide_now.wait()
+    assert [str(error) for error in errors] == ["a bug"]

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 
 import anyio
-import nats.errors
 
 from rebaser_client.errors import NotConnectedError
+from rebaser_client.nats.messages import parse_headers
 from tests.simulation.loop import PROCESS, Process, SimLoop, State
 from tests.simulation.model.connections import Client
 from tests.simulation.model.server import NatsModel
@@ -170,11 +170,12 @@ class SimLink:
         self._network.model.detach(self._peer)
         self.shut("the connection was cut")
 
-    def publish(self, subject: str, payload: bytes, reply: str, headers: Headers | None) -> bool:
+    def publish(self, subject: str, payload: bytes, reply: str, headers: Headers | bytes | None) -> bool:
         """Queue a message. The caller has to flush afterwards, which is where faults can stop the process."""
         if not self.up:
-            raise nats.errors.ConnectionClosedError
-        self._unsent.append((subject, payload, reply, None if not headers else dict(headers)))
+            raise NotConnectedError("the connection to NATS is down")
+        sent = parse_headers(headers) if isinstance(headers, bytes) else dict(headers or {})
+        self._unsent.append((subject, payload, reply, sent or None))
         return False
 
     def publish_all(self, messages: Iterable[tuple[str, bytes]]) -> bool:

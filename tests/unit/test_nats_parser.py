@@ -11,6 +11,7 @@ from nats.aio.client import Client
 from nats.errors import ProtocolError
 
 from rebaser_client.jetstream.messages import Message
+from rebaser_client.nats import messages
 from rebaser_client.nats.messages import DESCRIPTION, STATUS, Msg, parse_headers
 from rebaser_client.nats.parser import MAX_LINE, ProtocolParser
 
@@ -31,7 +32,7 @@ def wire(frame: Frame, sid: int = 7) -> bytes:
 def read(chunks: list[bytes], client: object = None) -> list[Msg]:
     got: list[Msg] = []
     reader = ProtocolParser(client)  # type: ignore[arg-type]
-    reader.handlers[7] = lambda *message: got.append(Msg(*message))
+    reader.handle(7, lambda *message: got.append(Msg(*message)))
 
     async def run() -> None:
         for chunk in chunks:
@@ -67,7 +68,7 @@ def test_a_message_for_nobody_is_skipped_and_a_handler_that_fails_stops_nobody()
         got.append(data)
         raise ZeroDivisionError
 
-    reader.handlers[7] = handle
+    reader.handle(7, handle)
     frames = [wire((b"s", None, None, b"1")), wire((b"s", None, None, b"no"), 8), wire((b"s", None, None, b"2"))]
     asyncio.run(reader.parse(b"".join(frames)))
     assert got == [b"1", b"2"]
@@ -165,3 +166,19 @@ def test_a_delivery_says_whose_it_is_with_and_without_a_domain(middle: str, ends
     assert (message.stream, message.consumer) == ("STREAM", "CONSUMER")
     numbers = (message.delivered, message.stream_sequence, message.consumer_sequence)
     assert (*numbers, message.timestamp_ns, message.pending) == (2, 7, 5, 1700, 3)
+
+
+def test_headers_are_read_the_same_while_lines_are_kept_and_after_there_was_no_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(messages, "KEPT_MAX", 3)
+    kept = dict[bytes, tuple[str, str]](), dict[bytes, str]()
+    monkeypatch.setattr(messages, "_kept_lines", kept[0])
+    monkeypatch.setattr(messages, "_kept_names", kept[1])
+    long = "x" * messages.KEPT_LINE_MAX
+    for number in range(10):
+        for _ in range(2):
+            raw = f"NATS/1.0\r\nA: {number}\r\n B{number} :é \r\nC: {long}{number}\r\n{long}: 1\r\nD E: 1\r\nF\r\n\r\n"
+            found = {"A": str(number), f"B{number}": "é", "C": f"{long}{number}", long: "1"}
+            assert parse_headers(raw.encode()) == found
+            assert all(0 < len(one) <= 3 for one in kept)

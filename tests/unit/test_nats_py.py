@@ -10,6 +10,7 @@ from urllib.parse import urlparse
 import pytest
 from nats.aio.client import Client, Srv
 from nats.aio.transport import TcpTransport
+from nats.errors import ConnectionClosedError, MaxPayloadError
 from packaging.requirements import Requirement
 
 from rebaser_client.nats import nats_py
@@ -86,6 +87,19 @@ def test_servers_that_another_announced_are_used_with_its_login_and_its_scheme()
         return client.known_servers
 
     assert asyncio.run(run()) == {"tls://me:secret@first:4222": None, "tls://me:secret@second:4222": "first"}
+
+
+def test_what_cannot_be_published_is_not_kept_for_later() -> None:
+    async def run() -> None:
+        client = NatsClient()
+        with pytest.raises(ConnectionClosedError):
+            client.publish_soon(b"PUB a 0\r\n\r\n", 0)
+        client._status = Client.CONNECTED
+        with pytest.raises(MaxPayloadError):
+            client.publish_soon(b"PUB a 9999999\r\n", client.max_payload + 1)
+        assert client.pending_data_size == 0
+
+    asyncio.run(run())
 
 
 def test_who_waits_for_a_flush_waits_no_longer_once_the_socket_is_dropped() -> None:

@@ -48,3 +48,13 @@ def test_as_much_is_taken_as_is_asked_for_and_one_at_least(count: int, room: int
     assert len(buffer.messages) == 3 - len(taken)
     assert buffer.fits(message(40 + sum(taken)))
     assert len(buffer.messages) == 0 or not buffer.fits(message(41 + sum(taken)))
+
+
+@pytest.mark.parametrize("sizes", [[1], [1, 2], [1, 2, 3]])
+def test_messages_are_removed_one_by_one_and_more_may_be_added(sizes: list[int]) -> None:
+    buffer = filled(sizes)
+    for size in sizes:
+        assert len(buffer.pop().data) == size
+    assert (len(buffer.messages), buffer.half_empty()) == (0, True)
+    buffer.add(message(4))
+    assert len(buffer.pop().data) == 4

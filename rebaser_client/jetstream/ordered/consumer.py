@@ -66,6 +66,8 @@ class OrderedConsumer:
         on_ready: Callable[[], None] | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
+        self.pending = 0  # the number of messages in the queue
+        self.failure: RebaserError | None = None  # the error that ended the consumer; messages may still be queued
         self._requests = ConsumerRequests(js, stream, filter_subject, idle_heartbeat, headers_only, config or {})
         self._js = js
         self._connection = js.connection
@@ -78,7 +80,6 @@ class OrderedConsumer:
         self._generations = 0
         self._readable: asyncio.Event | None = None  # exists once a task has waited
         self._on_ready = on_ready
-        self._failure: RebaserError | None = None
         self._full = False
         self._received = False
         self._silent_checks = 0
@@ -142,25 +143,15 @@ class OrderedConsumer:
         return self._created
 
     @property
-    def pending(self) -> int:
-        """The number of messages in the queue."""
-        return len(self._queue.messages)
-
-    @property
     def delivered(self) -> int:
         """The stream sequence of the newest message that entered the queue; 0 before the first message."""
         return self._position.last
 
-    @property
-    def failure(self) -> RebaserError | None:
-        """The error that ended the consumer; None while it works. The queue may still contain messages."""
-        return self._failure
-
     async def wait(self) -> None:
         """Wait until the queue is not empty. Raise `failure` if the queue is empty and the consumer has ended."""
-        while not self._queue.messages:
-            if self._failure is not None:
-                raise self._failure
+        while not self.pending:
+            if self.failure is not None:
+                raise self.failure
             if self._readable is None:
                 self._readable = asyncio.Event()
             self._readable.clear()
@@ -182,12 +173,13 @@ class OrderedConsumer:
         return message
 
     def _after_take(self) -> None:
+        self.pending = len(self._queue.messages)
         generation = self._generation
         if generation is None:
             if self._full and self._queue.half_empty():
                 self._full = False
                 self._replace()
-        elif generation.flow and not self._queue.messages:
+        elif generation.flow and not self.pending:
             self._connection.post(generation.flow)
             generation.flow = ""
 
@@ -210,8 +202,7 @@ class OrderedConsumer:
         if message.consumer_sequence != generation.sequence + 1:
             self._reset(f"message {generation.sequence + 1} was missed")
             return
-        queue = self._queue
-        waiting = queue.messages
+        queue, waiting = self._queue, self.pending
         if waiting and not queue.fits(message):
             self._full = True
             self._reset("the queue is full")
@@ -224,6 +215,7 @@ class OrderedConsumer:
             self._reset("the newest message of each subject was delivered")
             return
         queue.add(message)
+        self.pending = waiting + 1
         position.last = message.stream_sequence
         if not waiting:
             self._notify()
@@ -248,7 +240,7 @@ class OrderedConsumer:
                 return
             flow = headers.get("Nats-Consumer-Stalled", "")
         if flow:
-            if self._queue.messages:
+            if self.pending:
                 generation.flow = flow
             else:
                 self._connection.post(flow)
@@ -274,7 +266,7 @@ class OrderedConsumer:
             self._reset("reconnected")
 
     def _connection_closed(self) -> None:
-        self._failure = self._failure or ClientClosedError()
+        self.failure = self.failure or ClientClosedError()
         self._notify()
 
     def _reset(self, reason: str) -> None:
@@ -288,7 +280,7 @@ class OrderedConsumer:
             self._replace()
 
     def _replace(self) -> None:
-        if self._replacing is None and not self._closed and self._failure is None:
+        if self._replacing is None and not self._closed and self.failure is None:
             self._replacing = anyio.CancelScope()
             self._connection.spawn(self._run_replace, self._replacing)
 
@@ -298,7 +290,7 @@ class OrderedConsumer:
                 await self._try_replace()
             except Exception as error:
                 log.exception("ordered_failed", **self._names())
-                self._failure = TransientError(f"reading the stream {self._stream} failed unexpectedly: {error!r}")
+                self.failure = TransientError(f"reading the stream {self._stream} failed unexpectedly: {error!r}")
                 self._notify()
         self._replacing = None
 
@@ -308,14 +300,14 @@ class OrderedConsumer:
         while self._generation is None and not self._full:
             try:
                 await self._connection.wait_connected()
-                self._failure = await self._requests.find_loss(self._created, self._position.last)
-                if self._failure is not None:
-                    log.error("ordered_stream_lost", **self._names(), reason=self._failure.message)
+                self.failure = await self._requests.find_loss(self._created, self._position.last)
+                if self.failure is not None:
+                    log.error("ordered_stream_lost", **self._names(), reason=self.failure.message)
                     self._notify()
                     return
                 await self._begin()
             except NotAllowed as error:
-                self._failure = error
+                self.failure = error
                 self._notify()
                 return
             except RebaserError as error:
