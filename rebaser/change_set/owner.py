@@ -165,7 +165,7 @@ class Owner(Actor):
         for effect in effects:
             if effect is _AWAIT:  # this effect and the next are checked first, because each commit has one
                 self._awaiting = True
-                self._check_queue()
+                self.check_queue()
             elif effect is _DECIDE:
                 self._context.round.join(self, prepare_together)
             elif effect is Command.LOAD:
@@ -213,7 +213,7 @@ class Owner(Actor):
 
         try:
             with self.cancelled_with_work():
-                loaded = await open_change_set(context, self.key, self._check_queue)
+                loaded = await open_change_set(context, self.key, lambda: context.round.arrived(self))
                 commits = self.commits = loaded.commits
                 self.queue = loaded.consumer
                 await heal(commits)
@@ -239,9 +239,9 @@ class Owner(Actor):
             self.post(event)
         return isinstance(event, Loaded)
 
-    def _check_queue(self) -> None:
+    def check_queue(self) -> None:
         """Post `Arrived` if the lifecycle awaits requests and some are queued; post `Failed` if the consumer has ended.
-        The consumer calls this when its queue stops being empty, and when it ends."""
+        The round calls this after the queue has stopped being empty, and after the consumer has ended."""
         if not self._awaiting or (consumer := self.queue) is None:
             return
         if consumer.pending:

@@ -63,16 +63,21 @@ def prepare_together(owners: Sequence[Participant]) -> None:
     """Prepare the commits of `owners`, as far as that is possible without waiting."""
     begun = [preparation for owner in owners if (preparation := owner.prepare()) is not None]
     for stage in _STAGES:
-        begun = [preparation for preparation in begun if _succeeds(stage, preparation)]
+        begun = _run(stage, begun)
     for preparation in begun:
         preparation.is_complete = True
 
 
-def _succeeds(stage: Callable[[Preparation], bool], preparation: Preparation) -> bool:
-    try:
-        return stage(preparation)
-    except Exception:  # noqa: BLE001 - the owner meets the same error, and handles it
-        return False
+def _run(stage: Callable[[Preparation], bool], preparations: Sequence[Preparation]) -> list[Preparation]:
+    """Return those of `preparations` for which `stage` succeeds."""
+    left = []
+    for preparation in preparations:
+        try:
+            if stage(preparation):
+                left.append(preparation)
+        except Exception:  # noqa: BLE001, S112 - the owner meets the same error, and handles it
+            continue
+    return left
 
 
 def _read(preparation: Preparation) -> bool:

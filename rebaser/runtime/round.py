@@ -10,35 +10,58 @@ from rebaser_core import thresholds
 MAX_OWNERS = 64  # maximum number of owners that prepare their commits before the event loop does anything else
 
 
-class Participant(Protocol):
+class RoundMember(Protocol):
     """An owner that decides its requests once `decide_now` is set."""
 
     decide_now: Signal
+
+    def check_queue(self) -> None:
+        """Join the round if requests are queued."""
 
 
 Prepare: TypeAlias = Callable[[Sequence[Any]], None]
 
 
 class Round:
-    """The owners of one server that are to decide requests in this turn of the event loop."""
+    """The owners of one server whose requests arrived in this turn of the event loop.
+
+    In the next turn, all of them check their queues, those that are to decide requests prepare their commits together,
+    and then each of these goes on by itself.
+    """
 
     def __init__(self) -> None:
-        self._owners: list[Participant] = []
+        self._arrived: list[RoundMember] = []
+        self._joined: list[RoundMember] = []
+        self._is_due = False
 
-    def join(self, owner: Participant, prepare: Prepare) -> None:
+    def arrived(self, owner: RoundMember) -> None:
+        """Let `owner` check its queue soon, because requests have arrived."""
+        self._arrived.append(owner)
+        self._be_due()
+
+    def join(self, owner: RoundMember, prepare: Prepare) -> None:
         """Let `owner` decide its requests soon. Before that, `prepare` is called with all owners that have joined,
         unless there are too few. All of them must join with the same `prepare`."""
-        if not self._owners:
-            asyncio.get_running_loop().call_soon(self._run, prepare)
-        self._owners.append(owner)
+        self._prepare = prepare
+        self._joined.append(owner)
+        self._be_due()
 
-    def _run(self, prepare: Prepare) -> None:
-        owners, self._owners = self._owners[:MAX_OWNERS], self._owners[MAX_OWNERS:]
-        if self._owners:
-            asyncio.get_running_loop().call_soon(self._run, prepare)
+    def _be_due(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _run(self) -> None:
+        arrived, self._arrived = self._arrived, []
+        for owner in arrived:
+            owner.check_queue()  # it may join
+        owners, self._joined = self._joined[:MAX_OWNERS], self._joined[MAX_OWNERS:]
+        self._is_due = False
+        if self._joined:
+            self._be_due()
         try:
             if len(owners) >= thresholds.now.round_min_owners:
-                prepare(owners)
+                self._prepare(owners)
         finally:
             for owner in owners:
                 owner.decide_now.set()

@@ -274,7 +274,7 @@ async def test_an_owner_whose_consumer_fails_ends_and_the_next_one_reads_on(
         owner = server._owners[KEY]
         assert owner.queue is not None
         owner.queue.failure = TransientError("no consumer can be made")
-        owner._check_queue()
+        owner.check_queue()
         while server._owners.get(KEY) is owner:
             await checkpoint()
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 2)])

@@ -35,6 +35,10 @@ class Participant:
         self.messages = messages
         self.processor = processor
         self.prepared = 0
+        self.turn = Round()
+
+    def check_queue(self) -> None:
+        self.turn.join(self, prepare_together)
 
     def prepare(self) -> Preparation | None:
         self.prepared += 1
@@ -204,6 +208,18 @@ async def test_owners_of_one_turn_prepare_together_and_then_all_proceed() -> Non
         for one in many:
             await one.decide_now.wait()
     assert many[-1].prepared == 0  # one owner alone gains nothing
+
+
+async def test_owners_whose_requests_have_arrived_join_in_the_same_turn() -> None:
+    both, turn = [Participant(()), Participant(())], Round()
+    for one in both:
+        one.turn = turn
+        turn.arrived(one)
+    await asyncio.sleep(0)
+    assert [one.prepared for one in both] == [1, 1]
+    with anyio.fail_after(5):
+        for one in both:
+            await one.decide_now.wait()
 
 
 async def test_an_owner_alone_can_be_made_to_prepare() -> None:

@@ -87,10 +87,10 @@ BUGS = (
         "calm",
         4,
         OWNER,
-        """                loaded = await open_change_set(context, self.key, self._check_queue)
+        """                loaded = await open_change_set(context, self.key, lambda: context.round.arrived(self))
 """,
         """                await self.lease.release()
-                loaded = await open_change_set(context, self.key, self._check_queue)
+                loaded = await open_change_set(context, self.key, lambda: context.round.arrived(self))
 """,
     ),
     bug(
