@@ -14,7 +14,7 @@ BUGS = (
     bug(
         "a change set remembers the requests of its parent",
         "harsh",
-        10,
+        6,
         STATE,
         "        self.outcomes, self.redriven, self.attempts, self.with_result = {}, {}, {}, {}\n",
         "        self.attempts = {}\n",
@@ -23,7 +23,7 @@ BUGS = (
     bug(
         "a change set begins where the queue of its parent is decided",
         "gentle",
-        28,
+        40,
         STATE,
         "        self.applied = self.checkpoint = None\n",
         "        self.checkpoint = None\n",
@@ -104,7 +104,7 @@ BUGS = (
     bug(
         "an apply overwrites what the branch has not seen",
         "gentle",
-        9,
+        20,
         "rebaser_core.branches.merge",
         "            if same_definition(ours, entry.base):\n",
         "            if True:\n",

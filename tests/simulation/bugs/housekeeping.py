@@ -57,9 +57,12 @@ BUGS = (
         "an answer that came is still awaited",
         "calm",
         1,
-        CLIENT,
-        "self._connection.close_reply(inbox)",
-        "pass",
+        "rebaser_client.nats.replies",
+        """        future = self._take(subject)
+""",
+        """        pending = self._waiting.get(subject)
+        future = None if pending is None else pending.future
+""",
     ),
     bug(
         "a dead request is kept after it was buried",

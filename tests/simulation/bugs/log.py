@@ -29,7 +29,7 @@ BUGS = (
     bug(
         "an append that is not answered counts as landed",
         "harsh",
-        22,
+        19,
         COMMIT_LOG,
         """                may_have_landed = True
 """,
@@ -49,7 +49,7 @@ BUGS = (
     bug(
         "whatever stands behind the expected sequence counts as our own",
         "harsh",
-        4,
+        3,
         COMMIT_LOG,
         "if decode_commit(stored.headers, stored.data).id == commit_id:",
         "if decode_commit(stored.headers, stored.data).id:",
@@ -124,7 +124,7 @@ BUGS = (
     bug(
         "what an update computed is not in the next delta of a checkpoint",
         "gentle",
-        37,
+        41,
         "rebaser_core.state.value_columns",
         "        self._touched[row] = 1\n        if fault is not None:",
         "        if fault is not None:",
@@ -132,7 +132,7 @@ BUGS = (
     bug(
         "what was removed is not in the next delta of a checkpoint",
         "gentle",
-        27,
+        13,
         "rebaser_core.state.columns",
         "            self.gone.add(id_)\n",
         "",
@@ -140,7 +140,7 @@ BUGS = (
     bug(
         "a decision reads from any replica",
         "calm",
-        2,
+        3,
         "rebaser_client.jetstream.api",
         """        try:
             stored =""",
@@ -179,7 +179,7 @@ BUGS = (
     bug(
         "a revert takes back what was edited again",
         "gentle",
-        9,
+        20,
         "rebaser_core.branches.merge",
         "            if same_definition(ours, entry.base):\n",
         "            if True:\n",

@@ -30,7 +30,7 @@ BUGS = (
     bug(
         "a rebase takes what the branch has edited",
         "gentle",
-        45,
+        50,
         REPLAY,
         "        elif same_definition(ours, common) or (",
         "        elif same_definition(ours, common) or True or (",
@@ -38,7 +38,7 @@ BUGS = (
     bug(
         "a branch is closed though it has edits that were not applied",
         "gentle",
-        10,
+        5,
         REPLAY,
         "not applied.keep and branch.own <= applied.sequence",
         "not applied.keep",
@@ -70,7 +70,7 @@ BUGS = (
     bug(
         "what is left of the target's commits after a purge passes for all of them",
         "gentle",
-        2,
+        10,
         "rebaser_client.log.chains",
         "                return None\n    return None\n",
         "                return None\n    return chain[::-1]\n",
@@ -78,7 +78,7 @@ BUGS = (
     bug(
         "a second replay forgets what both sides had left",
         "gentle",
-        27,
+        50,
         REPLAY,
         "        common = base if known is None else known.base\n",
         "        common = base\n",
@@ -86,7 +86,7 @@ BUGS = (
     bug(
         "a blind edit settles a conflict",
         "gentle",
-        27,
+        93,
         DECIDE,
         "                if request.expect_at is not None and request.action is None:\n",
         "                if request.action is None:\n",
@@ -94,7 +94,7 @@ BUGS = (
     bug(
         "an edit that did not see the conflict settles it",
         "gentle",
-        774,
+        50,
         DECIDE,
         " or (id_ in conflicts and conflicts[id_].recorded_at > at)",
         "",
@@ -118,7 +118,7 @@ BUGS = (
     bug(
         "a conflict stays although the target went back",
         "gentle",
-        32,
+        50,
         REPLAY,
         "in_conflict = not same_definition(their, common)",
         "in_conflict = True",

@@ -93,7 +93,7 @@ BUGS = (
     bug(
         "a dead request is answered before it is copied, when it was sent twice",
         "harsh",
-        42,
+        9,
         PROCESSOR,
         "                original.duplicates.append(message)\n",
         "                self.answer(message, decision, commit)\n",
@@ -133,7 +133,7 @@ BUGS = (
     bug(
         "a request is given up when one server died of it",
         "harsh",
-        5,
+        3,
         POISON,
         "if before.deaths >= self._context.settings.max_deaths:",
         "if before.deaths:",
@@ -157,7 +157,7 @@ BUGS = (
     bug(
         "an edit is not seen by those behind it in the same commit",
         "gentle",
-        10,
+        50,
         DECIDE,
         "if id_ in self._present or id_ in moved]",
         "if id_ in moved]",

@@ -18,7 +18,7 @@ BUGS = (
     bug(
         "two updates at a time",
         "harsh",
-        10,
+        19,
         LIFECYCLE,
         "if state.owes and (state.dvu is Dvu.IDLE or (state.dvu is Dvu.WAITING and now >= state.retry_at)):",
         "if state.owes and (state.dvu is not Dvu.WAITING or now >= state.retry_at):",
@@ -56,12 +56,12 @@ BUGS = (
         "owes = commits.state.owes or commits.state.wakes(decided.delta)",
         "owes = commits.state.wakes(decided.delta)",
     ),
-    bug("an update that failed is not tried again", "gentle", 8, LIFECYCLE, "return self.retry_at\n", "return None\n"),
+    bug("an update that failed is not tried again", "gentle", 3, LIFECYCLE, "return self.retry_at\n", "return None\n"),
     # -- tasks -----------------------------------------------------------------------------------------------------
     bug(
         "no recheck",
         "gentle",
-        56,
+        73,
         OWNER,
         "                left = await recheck(self._context, self.commits, self._processor, self._puller)\n",
         "                left = False\n",
@@ -69,7 +69,7 @@ BUGS = (
     bug(
         "the recheck comes before the ack",
         "gentle",
-        56,
+        73,
         LIFECYCLE,
         "return replace(state, phase=Phase.RECHECKING), (Command.RECHECK,)",
         "return replace(state, phase=Phase.DONE), ()",
@@ -77,7 +77,7 @@ BUGS = (
     bug(
         "the recheck does not wait until the task is gone",
         "gentle",
-        22,
+        15,
         LEASE,
         "if stored is None or stored.sequence != self.task.sequence:",
         "if True:",
@@ -104,7 +104,7 @@ BUGS = (
     bug(
         "tasks have a message id",
         "gentle",
-        11,
+        2,
         "rebaser_client.requests.task_publisher",
         'await js.publish(subjects.task(key), b"")',
         'await js.publish(subjects.task(key), b"", {"Nats-Msg-Id": str(key)})',
