@@ -32,7 +32,7 @@ from rebaser_client.options import (
 from rebaser_client.requests.backpressure import Backpressure
 from rebaser_client.requests.in_flight import InFlight
 from rebaser_client.requests.many import ManyRequests, Request, RequestOutcome, RequestServices, WaitMany
-from rebaser_client.requests.outcomes import known_key, not_sent, rejection
+from rebaser_client.requests.outcomes import answer, known_key, not_sent, rejection
 from rebaser_client.requests.resender import Resender
 from rebaser_client.requests.sender import OutgoingRequest, RequestSender
 from rebaser_client.requests.task_publisher import TaskPublisher
@@ -43,7 +43,7 @@ from rebaser_core.encoding.envelope import CBOR, ContentType
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId, check_request_id, numbered_ulid, random_ulid
 from rebaser_core.limits import DEFAULT_LIMITS, Limits
-from rebaser_core.messages import EnqueueUpdatesResponse, Success, decode
+from rebaser_core.messages import EnqueueUpdatesResponse, Success
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Recompute, Update
 
@@ -284,7 +284,7 @@ class RebaserClient(RevertOperations, StatusOperations):
                 request = None
                 if not isinstance(action, Create):  # after a `create` commit, no server keeps working on the change set
                     self._task_publisher.record_answer(key, stored_at)
-                response = decode(received.headers, received.data, self._limits, expect=EnqueueUpdatesResponse)
+                response = answer(received, key, id_, self._limits)
                 if spans is not None:
                     spans.answered(response)
                 if wait == "derived" and isinstance(response.status, Success):

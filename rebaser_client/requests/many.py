@@ -24,7 +24,7 @@ from rebaser_client.jetstream import Connection, Msg
 from rebaser_client.jetstream.context import pub_ack
 from rebaser_client.nats.replies import PendingRequest
 from rebaser_client.requests.in_flight import InFlight
-from rebaser_client.requests.outcomes import known_key, not_sent, rejection
+from rebaser_client.requests.outcomes import answer, known_key, not_sent, rejection
 from rebaser_client.requests.resender import Resender
 from rebaser_client.requests.sender import OutgoingRequest, RequestSender
 from rebaser_client.requests.task_publisher import TaskPublisher
@@ -32,7 +32,7 @@ from rebaser_client.task_groups import flat_task_group
 from rebaser_core.errors import RebaserError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.limits import Limits
-from rebaser_core.messages import EnqueueUpdatesResponse, Success, decode
+from rebaser_core.messages import EnqueueUpdatesResponse, Success
 from rebaser_core.updates import Recompute, Update
 
 if TYPE_CHECKING:
@@ -319,7 +319,7 @@ class ManyRequests:
         try:
             message = item.reply[1].result()
             self._services.tasks.record_answer(item.key, item.stored_at)
-            response = decode(message.headers, message.data, self._services.limits, expect=EnqueueUpdatesResponse)
+            response = answer(message, item.key, item.id, self._services.limits)
         except RebaserError as error:
             self._finish(item, error=error)
         else:

@@ -1,14 +1,26 @@
-"""Builds the errors that callers get for a request, and caches the keys of change sets."""
+"""Reads the answers to requests, builds the errors that callers get, and caches the keys of change sets."""
 
 from functools import lru_cache
 
 from rebaser_client.errors import NotConnectedError, RequestConflicts, RequestIdReused, RequestRejected, RequestTimeout
-from rebaser_client.jetstream import Connection
+from rebaser_client.jetstream import Connection, Msg
 from rebaser_core.errors import REQUEST_ID_REUSED, RebaserError
 from rebaser_core.ids import ChangeSetKey, RequestId
-from rebaser_core.messages import Conflicts, EnqueueUpdatesResponse, Failure
+from rebaser_core.limits import Limits
+from rebaser_core.messages import REGISTRY, Conflicts, EnqueueUpdatesResponse, Failure, decode, peek
+from rebaser_core.messages.response import RESPONSE, read_plain_success
 
 MAX_KEYS = 16_384  # change sets whose keys are cached
+_PLAIN = peek(REGISTRY.headers(RESPONSE.name, 1))
+
+
+def answer(message: Msg, key: ChangeSetKey, request_id: RequestId, limits: Limits) -> EnqueueUpdatesResponse:
+    """Return the answer of a server to the request `request_id` for `key`. Raise the errors of `decode`."""
+    if peek(message.headers) is _PLAIN and len(message.data) <= limits.max_request_bytes:
+        status = read_plain_success(message.data, request_id, key.workspace, key.change_set)
+        if status is not None:
+            return EnqueueUpdatesResponse(request_id, key.workspace, key.change_set, status)
+    return decode(message.headers, message.data, limits, expect=EnqueueUpdatesResponse)
 
 
 def rejection(request_id: RequestId, response: EnqueueUpdatesResponse) -> RequestRejected:

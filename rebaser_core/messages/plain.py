@@ -27,17 +27,21 @@ _SUCCESS = (
 )
 
 
-def write_plain_request(id_: str, workspace: str, change_set: str, updates: Sequence[Update]) -> Written:
-    """Return the version and the payload of a request that has only these fields. The names of a plain request are
-    ASCII text of fewer than 128 characters."""
+def short_names(id_: str, workspace: str, change_set: str) -> bytes:
+    """Return the first three fields of a request or a reply. Raise `UnicodeEncodeError` or `IndexError` unless the
+    names are ASCII text of fewer than 128 characters, like all names that Rebaser accepts."""
     heads = _SHORT_TEXTS
+    # The heads of short texts are ASCII text, too. Encoding each name on its own would take twice as long.
+    return (
+        f"\x62id{heads[len(id_)]}{id_}\x6bworkspaceId{heads[len(workspace)]}{workspace}"
+        f"\x6bchangeSetId{heads[len(change_set)]}{change_set}"
+    ).encode("ascii")
+
+
+def write_plain_request(id_: str, workspace: str, change_set: str, updates: Sequence[Update]) -> Written:
+    """Return the version and the payload of a request that has only these fields."""
     try:
-        # Heads of short texts are ASCII text, too. Encoding each name on its own would take twice as long.
-        names = (
-            f"\x62id{heads[len(id_)]}{id_}\x6bworkspaceId{heads[len(workspace)]}{workspace}"
-            f"\x6bchangeSetId{heads[len(change_set)]}{change_set}\x67updates"
-        ).encode("ascii")
-        parts = [_REQUEST, names]
+        parts = [_REQUEST, short_names(id_, workspace, change_set), b"\x67updates"]
         return (2, b"".join(parts)) if _add_sets(parts, updates) else None
     except (UnicodeEncodeError, OverflowError, IndexError):
         return None

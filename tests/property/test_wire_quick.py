@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from rebaser_core.encoding.envelope import CBOR, CONTENT_TYPE, MESSAGE_TYPE, MESSAGE_VERSION, MessageType, validate
 from rebaser_core.errors import RebaserError, UnprocessableError
+from rebaser_core.ids import RequestId
 from rebaser_core.limits import DEFAULT_LIMITS
-from rebaser_core.messages import REGISTRY
+from rebaser_core.messages import REGISTRY, EnqueueUpdatesResponse, Success
 from rebaser_core.messages.commit import COMMIT
 from rebaser_core.messages.request import REQUEST
-from rebaser_core.messages.response import RESPONSE
+from rebaser_core.messages.response import RESPONSE, read_plain_success
 
 texts = st.sampled_from(["a", "x-1", "", "no good", "b" * 65])
 odd = st.one_of(st.none(), st.booleans(), st.integers(-2, 3), texts, st.just([]), st.just({}))
@@ -66,6 +67,44 @@ def test_requests(raw: dict[str, Any]) -> None:
 @given(st.fixed_dictionaries({**frame, "status": statuses}, optional={"more": odd}))
 def test_responses(raw: dict[str, Any]) -> None:
     check(RESPONSE, raw)
+
+
+names = st.sampled_from(["", "r", "a" * 23, "a" * 24, "a" * 64, "a" * 127, "a" * 128, "é", "\ud800"])
+numbers = st.integers(0, 2**64 - 1) | st.sampled_from([0, 23, 24, 2**8, 2**16, 2**32, 2**63 - 1, 2**63])
+
+
+@given(
+    st.tuples(names, names, names),
+    st.one_of(names, st.none()),
+    st.dictionaries(st.sampled_from(["performed", "commit", "position"]), numbers | odd),
+    st.none() | st.tuples(st.integers(0, 200), st.binary(max_size=2)),
+)
+def test_plain_successes(
+    asked: tuple[str, str, str], other: str | None, success: dict[str, Any], damage: tuple[int, bytes] | None
+) -> None:
+    """The payload may be that of another request, or damaged from some byte on, or not be plain."""
+    wire = dict(zip(("id", "workspaceId", "changeSetId"), asked, strict=True), status={"success": success})
+    wire["workspaceId"] = asked[1] if other is None else other
+    try:
+        payload = cbor2.dumps({"v1": wire})
+    except UnicodeEncodeError:
+        return
+    if damage is not None:
+        at, by = damage
+        payload = payload[:-at] + by + payload[len(payload) - at + 1 :]
+    read_back = read_plain_success(payload, *asked)
+    if read_back is not None:
+        headers = {CONTENT_TYPE: CBOR, MESSAGE_TYPE: RESPONSE.name, MESSAGE_VERSION: "1"}
+        assert REGISTRY.decode(headers, payload) == EnqueueUpdatesResponse(RequestId(asked[0]), *asked[1:], read_back)
+
+
+@pytest.mark.parametrize("number", [0, 23, 24, 255, 256, 2**16 - 1, 2**16, 2**32 - 1, 2**32, 2**63 - 1])
+def test_plain_successes_are_read_without_decoding_them(number: int) -> None:
+    response = EnqueueUpdatesResponse(RequestId("r"), "w" * 64, "c", Success(number, number))
+    _, payload = REGISTRY.encode(response)
+    assert read_plain_success(payload, "r", "w" * 64, "c") == response.status
+    for other in (("s", "w" * 64, "c"), ("r", "w", "c"), ("r", "w" * 64, ""), ("r" * 128, "w" * 64, "c")):
+        assert read_plain_success(payload, *other) is None
 
 
 rows = st.lists(st.lists(st.one_of(counts, st.sampled_from(["r1", "success", "dead", "lost", ""])), max_size=9))

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,16 +11,18 @@ import anyio
 import pytest
 
 from rebaser_client.errors import NotAllowed, NotConnectedError
-from rebaser_client.jetstream import NoAnswerError
+from rebaser_client.jetstream import Msg, NoAnswerError
 from rebaser_client.log.coverage import CoverageWaiter
 from rebaser_client.requests.backpressure import Backpressure
 from rebaser_client.requests.in_flight import InFlight
 from rebaser_client.requests.many import ManyRequests, Request, RequestOutcome, _Item
+from rebaser_client.requests.outcomes import answer
 from rebaser_client.requests.resender import PATIENCE, Resender
 from rebaser_client.requests.sender import OutgoingRequest, RequestSender
 from rebaser_core.blobs.address import address_of
 from rebaser_core.commit import Commit, Kind
-from rebaser_core.errors import TransientError
+from rebaser_core.encoding.envelope import CBOR, JSON, MESSAGE_VERSION, ContentType
+from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.limits import DEFAULT_LIMITS
 from rebaser_core.messages import EnqueueUpdatesResponse, Success, encode
@@ -232,6 +235,35 @@ async def test_an_answer_that_comes_before_its_confirmation_ends_the_request_wit
     call.stored(item)
     assert closed == ["inbox"]
     assert [one.response for one in outcomes] == [response]
+
+
+@pytest.mark.parametrize(
+    ("content_type", "headers", "limit", "plain"),
+    [(CBOR, {}, 1000, True), (CBOR, {"More": "x"}, 1000, True), (JSON, {}, 1000, False), (CBOR, {}, 10, False)],
+)
+async def test_an_answer_is_read_in_two_ways(
+    monkeypatch: pytest.MonkeyPatch, content_type: ContentType, headers: dict[str, str], limit: int, plain: bool
+) -> None:
+    """A plain one is not decoded. Of any other, the caller gets what `decode` returns or raises."""
+    response = EnqueueUpdatesResponse(RequestId("r"), "ws", "cs", Success(1, 7))
+    decoded: list[bytes] = []
+
+    def decode(_: object, payload: bytes, *__: object, **___: object) -> EnqueueUpdatesResponse:
+        decoded.append(payload)
+        return response
+
+    monkeypatch.setattr("rebaser_client.requests.outcomes.decode", decode)
+    made, payload = encode(response, content_type)
+    message = Msg("", "", payload, made | headers)
+    limits = replace(DEFAULT_LIMITS, max_request_bytes=limit)
+    assert answer(message, KEY, RequestId("r"), limits) == response
+    assert len(decoded) == (0 if plain else 1)
+    answer(message, KEY, RequestId("other"), limits)
+    assert len(decoded) == (1 if plain else 2)
+    answer(Msg("", "", payload, made | {MESSAGE_VERSION: "2"}), KEY, RequestId("r"), limits)
+    assert len(decoded) == (2 if plain else 3)
+    with pytest.raises(UnprocessableError, match="no header"):
+        answer(Msg("", "", payload, {}), KEY, RequestId("r"), limits)
 
 
 async def test_a_request_that_may_be_stored_is_not_said_to_be_unsent() -> None:
