@@ -103,6 +103,9 @@ class Processor:
         `FencedError` if this owner must not append any more, and `TransientError` in an outage. After either of the
         last two errors, all unanswered requests are still queued; the log tells which of them are decided.
         """
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None and prepared.is_complete and prepared.messages is messages:
+            return self._process_prepared(prepared)
         count = self._detector.batchable_prefix(messages)
         if count == len(messages):  # nearly always; a coroutine here would cost each request a little
             return self._process(messages, self._detector.examine(messages))
@@ -113,9 +116,32 @@ class Processor:
         `process` has to do everything itself."""
         if len(messages) != 1 or not self._detector.batchable_prefix(messages):
             return None
+        if self._detector.examine(messages).rejections:
+            return None
         self._taken = time.monotonic_ns()
         self._prepared = Preparation(messages, self._reader, self._commits, self.applied)
         return self._prepared
+
+    async def _process_prepared(self, prepared: Preparation) -> Processed:
+        """Commit and answer the request for which a commit was prepared."""
+        commits, messages, decided = self._commits, prepared.messages, prepared.decided
+        sequence: int | None = None
+        lock = commits.append_lock()
+        await lock.acquire()  # `async with` takes twice as long
+        try:
+            if prepared.is_current(self.applied):
+                if commits.traces is not None:
+                    self._trace(commits.traces, messages, decided)
+                sequence = await commits.publish(prepared.encoded)
+                self.applied = decided.applied
+        except UnstorableCommit:
+            pass  # `_process` gets the same error, and handles it
+        finally:
+            lock.release()
+        if sequence is None:
+            return await self._process(messages, self._detector.examine(messages))
+        await self._answer_all(messages, decided, sequence)
+        return _ALL_ANSWERED
 
     async def _process_first(self, messages: Sequence[Message], count: int) -> Processed:
         if count:
@@ -127,15 +153,10 @@ class Processor:
 
     async def _process(self, messages: Sequence[Message], suspicion: Suspicion) -> Processed:
         self._freshness = Freshness()
-        prepared, self._prepared = self._prepared, None
-        if prepared is None or not prepared.is_complete or prepared.messages is not messages or suspicion.rejections:
-            prepared = None
-            self._taken = time.monotonic_ns()
-            requests, held = await self._read(messages, suspicion)
-        else:
-            requests, held = [prepared.request], None
+        self._taken = time.monotonic_ns()
+        requests, held = await self._read(messages, suspicion)
         try:
-            dead = await self._commit(messages, requests, prepared) if requests else []
+            dead = await self._commit(messages, requests) if requests else []
         except BaseMoved:
             return Processed([], messages)
         except UnstorableCommit as error:
@@ -193,20 +214,15 @@ class Processor:
         self.rebasing = isinstance(request.action, Rebase)
         return await self._reader.with_sources(request, self._commits, message.timestamp_ns // 1_000_000)
 
-    async def _commit(
-        self, messages: Sequence[Message], requests: list[QueuedRequest], prepared: Preparation | None = None
-    ) -> list[PendingDeadLetter]:
+    async def _commit(self, messages: Sequence[Message], requests: list[QueuedRequest]) -> list[PendingDeadLetter]:
         commits = self._commits
         lock = commits.append_lock()
         await lock.acquire()  # `async with` takes twice as long
         try:
-            if prepared is not None and prepared.is_current(self.applied):
-                decided, encoded = prepared.decided, prepared.encoded
-            else:
-                decided, encoded = await self._decide(requests), None
+            decided = await self._decide(requests)
             if commits.traces is not None:
                 self._trace(commits.traces, messages, decided)
-            encoded = encoded or await self._encode(messages, requests, decided)
+            encoded = await self._encode(messages, requests, decided)
             sequence = commits.state.last
             if encoded is not None:
                 sequence = await commits.publish(encoded)

@@ -8,7 +8,9 @@ import anyio
 import pytest
 
 from rebaser.change_set import rounds
+from rebaser.change_set.attempts.poison import PoisonDetector, Suspicion
 from rebaser.change_set.log import commit_log
+from rebaser.change_set.log.encoded_commit import UnstorableCommit
 from rebaser.change_set.processor import Processor
 from rebaser.change_set.readers.request_reader import RequestReader
 from rebaser.change_set.rounds import Preparation, prepare_together
@@ -16,6 +18,7 @@ from rebaser.runtime.round import MAX_OWNERS, Round
 from rebaser_client.jetstream import JetStream, Message
 from rebaser_client.signal import Signal
 from rebaser_core.commit import Attempt, Kind
+from rebaser_core.decisions.queued_request import QueuedRequest
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, encode
@@ -131,6 +134,35 @@ async def test_suspects_are_attempted_alone_and_prepared_by_nobody(fleet: Fleet)
         assert owner.processor.prepare(messages) is None
         await owner.decide_all()
     assert [kind for kind, _ in await fleet.log()] == [Kind.ATTEMPT, Kind.REBASE]
+
+
+async def test_a_commit_that_cannot_be_stored_is_made_again_by_the_owner(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fleet.send("a")
+    async with fleet.owner(redelivered=False) as owner:
+        publish, tried = owner.commits.publish, list[object]()
+
+        async def refuse_once(encoded: Any) -> int:
+            tried.append(encoded)
+            if len(tried) == 1:
+                raise UnstorableCommit("too large")
+            return await publish(encoded)
+
+        monkeypatch.setattr(owner.commits, "publish", refuse_once)
+        await decide_prepared(owner)
+        assert len(tried) == 2
+    assert await fleet.log() == [(Kind.REBASE, ["a"])]
+
+
+async def test_nothing_is_prepared_for_a_request_that_is_rejected_unread(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fleet.send("a")
+    async with fleet.owner(redelivered=False) as owner:
+        rejected = Suspicion({owner.queued[0].stream_sequence: QueuedRequest(1, RequestId("a"))})
+        monkeypatch.setattr(PoisonDetector, "examine", lambda *_: rejected)
+        assert owner.processor.prepare(owner.queued) is None
 
 
 @pytest.mark.parametrize(
