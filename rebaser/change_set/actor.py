@@ -1,8 +1,8 @@
 """Runs the lifecycle of one owner: feeds it events, and performs the effects that it returns.
 
 Invariant: calls to `step` never overlap. `run` returns only when the lifecycle is done and every task that `run`
-started has ended. An event is handled within the call that posts it, so that there is only one task switch between the
-arrival of a request and its commit.
+started has ended. An event is handled within the call that posts it, so that there is only one task switch, after the
+round (`rebaser.runtime.round`), between the arrival of a request and its commit.
 """
 
 import asyncio
@@ -107,6 +107,12 @@ class Actor:
             if deadline is not None and not self._done and (self._timer is None or self._timer[0] > deadline):
                 self._set_timer(deadline)
 
+    def fail(self, error: Exception) -> None:
+        """Let `run` raise `error`."""
+        self._failure = error
+        self._done = True
+        self._wake.set()
+
     def _set_timer(self, deadline: float) -> None:
         self._cancel_timer()
         delay = max(deadline - self._now(), 0)
@@ -118,8 +124,7 @@ class Actor:
             self._timer = None
 
     def _fire_timer(self) -> None:
-        """Make `run` post a tick. This callback cannot post the tick itself: a tick may cause effects that start tasks,
-        and only a task can start tasks."""
+        """Make `run` post a tick, so that an error in an effect is raised there."""
         self._tick_due = True
         self._wake.set()
 

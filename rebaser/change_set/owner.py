@@ -1,7 +1,7 @@
 """Performs the effects of the lifecycle as I/O, and turns the results of I/O into events.
 
 Invariant: this module makes no decisions. An effect for which `Command` lists events ends by posting one of these
-events. I/O runs in child tasks of `run`; `AWAIT` and `DECIDE` only set a flag for a waiting task.
+events. I/O runs in child tasks of `run`; `AWAIT` only looks at the queue, and `DECIDE` only joins the round.
 """
 
 import gc

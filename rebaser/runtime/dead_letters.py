@@ -36,6 +36,7 @@ class PendingDeadLetter:
 
 
 def dead_letter_refused(error: RebaserError) -> TransientError:
+    """Return the error that reports a dead letter which was not stored because of `error`."""
     return TransientError(f"a dead letter was not stored: {error.message}", code="dead_letter_refused")
 
 

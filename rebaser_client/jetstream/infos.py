@@ -7,8 +7,7 @@ from typing import Any, NamedTuple, Self
 from rebaser_client.nats.messages import as_int
 
 
-@dataclass(slots=True)
-class PubAck:
+class PubAck(NamedTuple):
     """The ack of a stored message. If `duplicate` is true, the stream already had a message with this `Nats-Msg-Id`."""
 
     sequence: int

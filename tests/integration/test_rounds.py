@@ -39,9 +39,16 @@ class Participant:
         self.processor = processor
         self.prepared = 0
         self.turn = Round()
+        self.bug: Exception | None = None
+        self.failures: list[Exception] = []
 
     def check_queue(self) -> None:
+        if self.bug is not None:
+            raise self.bug
         self.turn.join(self, prepare_together)
+
+    def fail(self, error: Exception) -> None:
+        self.failures.append(error)
 
     def prepare(self) -> Preparation | None:
         self.prepared += 1
@@ -63,20 +70,23 @@ async def decide_prepared(owner: Owner) -> None:
         assert not done.dead
 
 
-def forbid(monkeypatch: pytest.MonkeyPatch, *, reading: bool) -> None:
-    """Forbid the owner to read requests itself; or, if `reading` is false, to encode commits itself."""
+def forbid(monkeypatch: pytest.MonkeyPatch, *, preparing: bool) -> None:
+    """Forbid that commits are prepared; or, if `preparing` is false, that the owner makes them itself."""
 
     def fail(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(RequestReader if reading else commit_log.CommitLog, "read" if reading else "encode", fail)
+    if preparing:
+        monkeypatch.setattr(RequestReader, "read_plain", fail)
+    else:
+        monkeypatch.setattr(RequestReader, "read", fail)
+        monkeypatch.setattr(commit_log.CommitLog, "encode", fail)
 
 
 async def test_a_prepared_commit_is_appended(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     await fleet.send("a", "b", "a2")
     async with fleet.owner(redelivered=False) as owner:
-        forbid(monkeypatch, reading=True)
-        forbid(monkeypatch, reading=False)
+        forbid(monkeypatch, preparing=False)
         await decide_prepared(owner)
         assert owner.commits.state.values().keys() == {"a", "b", "a2"}
     assert await fleet.log() == [(Kind.REBASE, ["a"]), (Kind.REBASE, ["b"]), (Kind.REBASE, ["a2"])]
@@ -177,7 +187,7 @@ async def test_nothing_is_prepared_for_a_request_that_is_rejected_unread(
         ({"updates": (), "recompute": Recompute()}, {}),
         ({"updates": (Set("a", 1),)}, {"X-Redrives": "1"}),
         ({"updates": tuple([Set(f"v{number}", number) for number in range(40)])}, {}),
-        ({"updates": (Set("a", "x" * 20_000),)}, {}),
+        ({"updates": (Set("a", "x" * 2_000),)}, {}),
     ],
     ids=["plain", "empty", "author", "derive", "from", "expect", "recompute", "redriven", "many", "large"],
 )
@@ -252,6 +262,32 @@ async def test_owners_whose_requests_have_arrived_join_in_the_same_turn() -> Non
     with anyio.fail_after(5):
         for one in both:
             await one.decide_now.wait()
+
+
+async def test_an_owner_that_cannot_check_its_queue_fails_alone() -> None:
+    owners, turn = [Participant(()) for _ in range(3)], Round()
+    owners[0].bug = OSError("the log is full")
+    for _ in range(2):  # later rounds begin, too
+        for one in owners:
+            one.turn = turn
+            turn.arrived(one)
+        with anyio.fail_after(5):
+            for one in owners[1:]:
+                await one.decide_now.wait()
+                one.decide_now.clear()
+    assert owners[0].failures == [owners[0].bug] * 2
+    assert [one.failures for one in owners[1:]] == [[], []]
+
+
+async def test_an_owner_whose_commit_is_not_prepared_in_time_makes_it_itself(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "MAX_TIME", 0.0)
+    await fleet.send("a")
+    async with fleet.owner(redelivered=False) as owner:
+        forbid(monkeypatch, preparing=True)
+        await decide_prepared(owner)
+    assert await fleet.log() == [(Kind.REBASE, ["a"])]
 
 
 async def test_an_owner_alone_can_be_made_to_prepare() -> None:

@@ -180,3 +180,19 @@ async def test_what_an_effect_raises_ends_the_owner_and_not_the_caller_who_poste
         await actor.run()
     assert caught.group_contains(ValueError, match="broken")
     assert posted.is_set()
+
+
+async def test_an_owner_that_is_made_to_fail_ends_with_the_error() -> None:
+    actor = Scripted(Timing(quiescent_period=math.inf))
+
+    async def fail() -> None:
+        actor.fail(OSError("the log is full"))
+
+    def begin() -> None:
+        assert actor.group is not None
+        actor.group.start_soon(fail)
+
+    actor.on[Command.AWAIT] = begin
+    with pytest.raises(ExceptionGroup) as caught, anyio.fail_after(60):
+        await actor.run()
+    assert caught.group_contains(OSError, match="the log is full")

@@ -37,7 +37,11 @@ def test_outcomes_are_looked_through_only_when_the_time_to_forget_has_moved(monk
         at, request = 1000 + number, RequestId(f"r{number}")
         decided = (Decision(number, request, Outcome.SUCCESS),)
         before = at // 10 * 10 - 20
-        commit = Commit(f"c{number}", number - 1, Kind.REBASE, at, "o", None, None, decided, forget_before_ms=before)
-        state.fold(number, commit)
+        commit = Commit(
+            f"c{number}", 2 * number - 2, Kind.REBASE, at, "o", None, None, decided, forget_before_ms=before
+        )
+        state.fold(2 * number - 1, commit)
+        update = Commit(f"u{number}", 2 * number - 1, Kind.DVU, at, "o", state.applied, None)  # it has no such time
+        state.fold(2 * number, update)
     assert [before for before in calls if before > 0] == [980, 990, 1000, 1010, 1020]
     assert list(state.outcomes) == [f"r{number}" for number in range(20, 41)]

@@ -40,7 +40,7 @@ Ts = TypeVarTuple("Ts")
 
 log = structlog.get_logger(__name__)
 
-PLAIN_MAX_BYTES = 16 * 1024  # maximum size of a request that `read_plain` reads
+PLAIN_MAX_BYTES = 1024  # maximum size of a request that `read_plain` reads; large ones have to `cooperate`
 CHECKED_HERE = 1000  # number of updates above which they are checked in a thread instead of on the event loop
 # If reading another log fails with one of these codes, the error may be permanent. A request that fails with such an
 # error blocks its change set only for a bounded time.
@@ -132,16 +132,19 @@ class RequestReader:
     def read_plain(self, message: Message) -> QueuedRequest | None:
         """Return what `read` returns for a small request that only sets values, which nearly all requests do. Return
         None for any other request. Raise the errors of `decode`."""
-        if len(message.data) > PLAIN_MAX_BYTES or read_redrive(message.headers):
+        if len(message.data) > PLAIN_MAX_BYTES or read_redrive(message.headers):  # before the request is decoded
             return None
         limits = self._context.settings.limits
         request = decode(message.headers, message.data, limits, expect=EnqueueUpdatesRequest)
         return self._plain(message, request)
 
     def _plain(self, message: Message, request: EnqueueUpdatesRequest) -> QueuedRequest | None:
-        """Return `request`, which was not redriven, or None unless it only sets a few values."""
+        """Return the queued form of `request` if it is small and only sets values; otherwise, return None. The request
+        must not have been redriven."""
         updates = request.updates
-        if updates is None or len(updates) > thresholds.now.plain_request_max_updates or request.expect_at is not None:
+        if updates is None or len(message.data) > PLAIN_MAX_BYTES:
+            return None
+        if len(updates) > thresholds.now.plain_request_max_updates or request.expect_at is not None:
             return None
         if request.action is not None or request.from_change_set_id is not None or request.recompute is not None:
             return None
