@@ -80,6 +80,8 @@ class NatsHere:
     transport: Transport
 
     def __init__(self) -> None:
+        if "transport" in vars(NatsHere):
+            del NatsHere.transport  # that of an earlier one
         self.replies = 0
         self._subscriptions: dict[str, str] = {}  # id by subject
         self._consumers: dict[str, tuple[str, str]] = {}  # inbox and name by filter

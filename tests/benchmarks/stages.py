@@ -239,13 +239,13 @@ def measure(options: argparse.Namespace) -> dict[str, dict[str, float]]:
             rows = uvloop.run(bursts(load, options, stopwatch))
         stages = {stage.name: _low([row.get(stage.name, 0.0) for row in rows]) for stage in STAGES}
         total = _low([row[ALL] for row in bare])
-        found[load] = {**stages, REST: round(total - sum(stages.values()), 1), ALL: total}
+        found[load] = {**stages, REST: round(total - sum(stages.values()), 3), ALL: total}
     return found
 
 
 def _low(figures: Sequence[float]) -> float:
     """Return the 10th percentile, without the first tenth of the bursts, in which caches fill."""
-    return round(statistics.quantiles(figures[len(figures) // 10 :], n=10)[0], 1)
+    return round(statistics.quantiles(figures[len(figures) // 10 :], n=10)[0], 3)
 
 
 def parser() -> argparse.ArgumentParser:
