@@ -171,7 +171,7 @@ async def test_a_task_that_was_returned_with_a_delay_does_not_delay_status(
     """NATS counts it as delivered, but it is no sign of a server whose answer is late."""
     monkeypatch.setattr("rebaser_client.admin.status.PATIENCE", 3600.0)
     for name in ("BLOCKED_RETRY", "BLOCKED_RETRY_MAX"):
-        monkeypatch.setattr(f"rebaser.change_set.processor.{name}", 3600.0)
+        monkeypatch.setattr(f"rebaser.change_set.attempts.held_requests.{name}", 3600.0)
     key = ChangeSetKey("ws", "cs")
     headers, payload = encode(EnqueueUpdatesRequest(RequestId("r"), "ws", "cs", None, address_of(b"not stored")))
     async with serving(js, subjects, Engine(), retry_for=7200, sweep_interval=600) as server:

@@ -229,6 +229,8 @@ FORCED = {
     "on_loop_max_bytes": ("worked here", "worked in a thread"),
     "updates_on_loop_max_bytes": ("a blob decoded here", "a blob decoded in a thread"),
     "hash_on_loop_max_bytes": ("a blob hashed here", "a blob hashed in a thread"),
+    "plain_request_max_updates": ("tests/integration/test_rounds.py",),
+    "round_min_owners": ("tests/integration/test_rounds.py",),
     "purge_min_requests": ("requests purged", "tests/unit/test_request_deleter.py"),
     "vectorized_write_min_inputs": ("a definition by arrays", "a definition by a loop"),
     "dependents_rebuild_min_edges": ("the way back built anew",),
