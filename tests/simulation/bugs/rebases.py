@@ -208,7 +208,7 @@ BUGS = (
     bug(
         "a failed pull fails its owner",
         "gentle",
-        114,
+        10,
         BRANCH_PULLER,
         "        except RebaserError as error:\n            self._failed(error)\n",
         "        except RebaserError:\n            raise\n",

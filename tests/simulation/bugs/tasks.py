@@ -123,7 +123,7 @@ BUGS = (
     bug(
         "the client sends again under a new id",
         "harsh",
-        11,
+        2,
         "rebaser_client.requests.sender",
         """            except TransientError:
                 maybe_stored = True
