@@ -34,7 +34,8 @@ _SUCCESS = Outcome.SUCCESS  # a lookup of an enum member takes 0.1 µs in Python
 
 
 class Preparation:
-    """A commit that is being prepared for the one request in `messages`. `applied` is as in `Processor`."""
+    """A commit that is being prepared for the only request in `messages`. `applied` has the same meaning as in
+    `Processor`."""
 
     __slots__ = ("applied", "commit", "commits", "decided", "encoded", "is_complete", "messages", "reader", "request")
 

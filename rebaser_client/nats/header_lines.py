@@ -39,7 +39,7 @@ class _Lines(dict[tuple[str, str], bytes]):
 
 
 _line = _Lines().__getitem__
-_begins: dict[str, bytes] = {}  # the beginnings of lines by name
+_begins: dict[str, bytes] = {}  # the name and the colon of a line, encoded, by name
 
 
 def encode_headers(headers: Mapping[str, str], begin: bytes = _BEGIN) -> bytes:

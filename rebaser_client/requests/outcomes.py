@@ -1,4 +1,4 @@
-"""Reads the answers to requests, builds the errors that callers get, and caches the keys of change sets."""
+"""Reads the answers to requests, builds the errors for callers, and caches the keys of change sets."""
 
 from functools import lru_cache
 

@@ -269,8 +269,8 @@ class RequestSender:
     def _attempt(
         self, request: OutgoingRequest, remaining: float, failed_before: RebaserError | None
     ) -> Awaitable[PubAck]:
-        """Raise `failed_before`, the error of an earlier attempt, if any. Otherwise, publish the request when the
-        result is awaited, which gives its ack."""
+        """Return an awaitable that publishes the request and gives its ack. If there is an error of an earlier attempt,
+        `failed_before`, raise it instead."""
         if failed_before is not None:
             raise failed_before
         subject = self._subjects.requests(request.key)

@@ -73,7 +73,7 @@ class ChangeSetState(ShownState):
         self.applied: Applied | None = None
         self.outcomes: dict[RequestId, RecordedOutcome] = {}  # oldest first; does not include those in `redriven`
         self.redriven: dict[RequestId, RecordedOutcome] = {}  # outcomes of requests sent again from the dead letters
-        self._forgot_before = 0  # `forget_before_ms` of the last commit that had one; see `_record`
+        self._forgot_before = 0  # the newest `forget_before_ms` (Unix ms) that was applied
         self.with_result: dict[RequestId, None] = {}  # those whose decision has a `result`, and some that were dropped
         # Attempts that have not succeeded yet. The key is the sequence of a request, `DVU_ATTEMPT` or `PULL_ATTEMPT`.
         self.attempts: dict[int, Attempt] = {}
@@ -350,7 +350,8 @@ class ChangeSetState(ShownState):
             if not self.marks or commit.checkpoint.sequence > self.marks[-1].sequence:
                 add_mark(self.marks, commit.checkpoint, sequence, commit.at_ms, self.weight)
         before = commit.forget_before_ms
-        # Commits without requests have no such time. If it has not changed, only this commit's outcomes could be older.
+        # Commits without requests have no such time. While it stays the same, only the outcomes of this commit can be
+        # older than it, and only if its clock is wrong.
         if before and (before != self._forgot_before or commit.at_ms < before):
             self._forgot_before = before
             forget(self.outcomes, before)

@@ -11,7 +11,7 @@ from rebaser_core.commit import Commit, Kind
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Update
 
-FORGET_EVERY = 1000  # ms; how often outcomes are forgotten: each time costs as much as many were forgotten before
+FORGET_EVERY = 1000  # ms between two times at which outcomes are forgotten; see `rebaser_core.state.outcomes.forget`
 
 
 class CommitDrafter:
