@@ -110,6 +110,21 @@ from rebaser.cli import main
 main()
 """
 
+THREADS = """
+import os
+import sys
+from pathlib import Path
+
+from rebaser.cli import main
+
+os.environ.pop("OPENBLAS_NUM_THREADS", None)
+try:
+    main()
+finally:
+    names = [Path("/proc/self/task", one, "comm").read_text().strip() for one in os.listdir("/proc/self/task")]
+    print("numpy" in sys.modules, *names, file=sys.stderr)
+"""
+
 
 async def bare(program: str, *arguments: str) -> tuple[int | None, str, str]:
     """Run a program with only the base installation, and return its exit code, stdout and stderr."""
@@ -164,6 +179,14 @@ async def test_a_command_imports_nothing_slow_that_it_does_not_need(
     code, _, err = await run(LOADED, *arguments, *where)
     fails = arguments[0] == "get" or "ping" in arguments  # no change set exists, and no server answers
     assert (code, set(err.splitlines()[-1].split())) == (int(fails), LIGHT[arguments])
+
+
+@pytest.mark.usefixtures("topology")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+async def test_numpy_starts_no_threads_in_a_command(nats_url: str, subjects: Subjects) -> None:
+    _, _, err = await run(THREADS, "get", "ws", "cs", "--nats", nats_url, "--prefix", subjects.prefix)
+    numpy, *threads = err.splitlines()[-1].split()
+    assert (numpy, len(threads)) == ("True", 1)
 
 
 async def test_the_console_reads_checkpoints_without_pandas_although_it_is_installed() -> None:
