@@ -1,11 +1,25 @@
 """A flag for which one task waits."""
 
 import asyncio
+from collections.abc import Awaitable, Generator
+from typing import Any
+
+
+class _Passed:
+    """An awaitable that returns at once."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield from ()
+
+
+_PASSED = _Passed()
 
 
 class Signal:
     """A flag like `asyncio.Event`, but for a single waiting task. It takes a tenth of the memory, because it has no
-    queue of waiting tasks."""
+    queue of waiting tasks. A task that waits has no coroutine of its own for that."""
 
     __slots__ = ("_set", "_waiting")
 
@@ -15,17 +29,16 @@ class Signal:
 
     def set(self) -> None:
         self._set = True
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and not waiting.done():  # it is done if its task was cancelled
+            waiting.set_result(None)
 
     def clear(self) -> None:
         self._set = False
 
-    async def wait(self) -> None:
-        """Return once the flag is set. Only one task may wait at a time."""
-        if not self._set:
-            self._waiting = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiting
-            finally:
-                self._waiting = None
+    def wait(self) -> Awaitable[None]:
+        """Return what a task has to await at once, to wait until the flag is set. Only one task may wait at a time."""
+        if self._set:
+            return _PASSED
+        self._waiting = asyncio.get_running_loop().create_future()
+        return self._waiting

@@ -8,7 +8,10 @@ from rebaser_client.signal import Signal
 
 
 async def waiting_for(signal: Signal) -> asyncio.Task[None]:
-    task = asyncio.create_task(signal.wait())
+    async def wait() -> None:
+        await signal.wait()
+
+    task = asyncio.create_task(wait())
     await asyncio.sleep(0)
     assert not task.done()
     return task
