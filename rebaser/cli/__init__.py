@@ -27,8 +27,8 @@ def main() -> None:
     # ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _exit_at_once)
-    # Nothing here does linear algebra. Without this setting, NumPy starts a thread for each core when it is imported, which
-    # takes a third of the processor time of a short command.
+    # Nothing here does linear algebra. Without this setting, NumPy starts a thread for each core when it is imported,
+    # which takes a third of the processor time of a short command.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()  # imports create many objects but no garbage; `runner` turns the collector on again
     from rebaser.cli import lazy_modules
