@@ -6,7 +6,7 @@ from typing import Any
 
 
 class _Passed:
-    """An awaitable that returns at once."""
+    """An awaitable that is done already: its task goes on without a switch to other tasks."""
 
     __slots__ = ()
 
@@ -19,7 +19,7 @@ _PASSED = _Passed()
 
 class Signal:
     """A flag like `asyncio.Event`, but for a single waiting task. It takes a tenth of the memory, because it has no
-    queue of waiting tasks. A task that waits has no coroutine of its own for that."""
+    queue of waiting tasks. Waiting needs no coroutine."""
 
     __slots__ = ("_set", "_waiting")
 
@@ -37,7 +37,7 @@ class Signal:
         self._set = False
 
     def wait(self) -> Awaitable[None]:
-        """Return what a task has to await at once, to wait until the flag is set. Only one task may wait at a time."""
+        """Return an awaitable that is done once the flag is set. Await it at once; only one task may wait at a time."""
         if self._set:
             return _PASSED
         self._waiting = asyncio.get_running_loop().create_future()

@@ -108,7 +108,7 @@ class Actor:
                 self._set_timer(deadline)
 
     def fail(self, error: Exception) -> None:
-        """Let `run` raise `error`."""
+        """Make `run` raise `error`."""
         self._failure = error
         self._done = True
         self._wake.set()

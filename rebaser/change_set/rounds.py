@@ -27,7 +27,7 @@ from rebaser_core.messages import check_commit
 if TYPE_CHECKING:
     from rebaser.change_set.readers.request_reader import RequestReader
 
-MAX_TIME = 0.005  # seconds; an owner whose commit is not ready by then makes it itself, and lets other tasks run
+MAX_TIME = 0.005  # seconds; commits that are not ready by then are made by their owners, one by one
 
 log = structlog.get_logger(__name__)
 _SUCCESS = Outcome.SUCCESS  # a lookup of an enum member takes 0.1 µs in Python 3.11
@@ -77,7 +77,8 @@ def prepare_together(owners: Sequence[Participant]) -> None:
 
 
 def _run(stage: Callable[[Preparation], bool], preparations: Sequence[Preparation], until: float) -> list[Preparation]:
-    """Return those of `preparations` for which `stage` succeeds. Stop at the time `until` (`time.monotonic`)."""
+    """Return the `preparations` for which `stage` succeeds. Those that are not reached before `until`, a time of
+    `time.monotonic`, are left out."""
     left, clock = [], time.monotonic
     for preparation in preparations:
         if clock() >= until:
@@ -85,7 +86,7 @@ def _run(stage: Callable[[Preparation], bool], preparations: Sequence[Preparatio
         try:
             if stage(preparation):
                 left.append(preparation)
-        except Exception as error:  # noqa: BLE001 - the owner meets the same error, and handles it
+        except Exception as error:  # noqa: BLE001 - the owner will get the same error and handle it
             log.debug("preparation_failed", reason=repr(error))
     return left
 

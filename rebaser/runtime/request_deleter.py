@@ -30,8 +30,8 @@ log = structlog.get_logger(__name__)
 GROUP = 256  # maximum number of deletes that are sent at once
 GATHER = 0.1  # seconds for which sequences are collected, because many deletes together take as long as one
 GATHER_MAX = 1.0  # maximum seconds for which more are awaited, because a purge of more messages takes hardly longer
-# times the least number of messages for which a purge pays; no more are awaited, because while a decided request is in
-# the stream, NATS searches for the next one of its change set message by message
+# The deleter stops collecting at this multiple of the least number of messages for which a purge pays. As long as a
+# decided request is in the stream, NATS searches for the next request of its change set message by message.
 ENOUGH = 2
 CONSUMERS_PER_DELETE = 16  # a purge visits each consumer of the stream; for so many, it takes as long as for a message
 RETRY = 1.0  # seconds until failed deletes are sent again

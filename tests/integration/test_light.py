@@ -110,7 +110,7 @@ from rebaser.cli import main
 main()
 """
 
-THREADS = """
+COUNT_THREADS = """
 import os
 import sys
 from pathlib import Path
@@ -184,7 +184,7 @@ async def test_a_command_imports_nothing_slow_that_it_does_not_need(
 @pytest.mark.usefixtures("topology")
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 async def test_numpy_starts_no_threads_in_a_command(nats_url: str, subjects: Subjects) -> None:
-    _, _, err = await run(THREADS, "get", "ws", "cs", "--nats", nats_url, "--prefix", subjects.prefix)
+    _, _, err = await run(COUNT_THREADS, "get", "ws", "cs", "--nats", nats_url, "--prefix", subjects.prefix)
     numpy, *threads = err.splitlines()[-1].split()
     assert (numpy, len(threads)) == ("True", 1)
 

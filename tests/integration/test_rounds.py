@@ -267,7 +267,7 @@ async def test_owners_whose_requests_have_arrived_join_in_the_same_turn() -> Non
 async def test_an_owner_that_cannot_check_its_queue_fails_alone() -> None:
     owners, turn = [Participant(()) for _ in range(3)], Round()
     owners[0].bug = OSError("the log is full")
-    for _ in range(2):  # later rounds begin, too
+    for _ in range(2):  # the round after one with a failed owner runs, too
         for one in owners:
             one.turn = turn
             turn.arrived(one)

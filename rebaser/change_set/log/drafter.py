@@ -11,7 +11,8 @@ from rebaser_core.commit import Commit, Kind
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Update
 
-FORGET_EVERY = 1000  # ms between two times at which outcomes are forgotten; see `rebaser_core.state.outcomes.forget`
+# The ms after which outcomes are forgotten again; `rebaser_core.state.outcomes.forget` says why not more often.
+FORGET_EVERY = 1000
 
 
 class CommitDrafter:
