@@ -6,74 +6,26 @@ The reference page of settings is generated from the descriptions of the fields.
 import os
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from rebaser import setting_rules
+from rebaser.client_settings import ACCESS, ClientSettings, load
 from rebaser_core.errors import ConfigError
 from rebaser_core.history import Retention
-from rebaser_core.limits import Limits
 from rebaser_core.streams.topology import TopologyOptions
 
-if TYPE_CHECKING:
-    from rebaser_client.jetstream import Access
-
-PREFIX = "rebaser_"  # prefix of environment variables, in upper or lower case
-LIMIT_PREFIX = f"{PREFIX}limits__"
 DEFAULT_GC_EVERY = 86_400.0  # seconds between garbage collections if blobs are in NATS
 Duration = Annotated[float, Field(allow_inf_nan=False, le=100 * 365 * 86_400)]  # as nanoseconds, it fits 64 bits
-ACCESS = (
-    "nats_creds", "nats_nkey", "nats_user", "nats_password", "nats_password_file", "nats_token", "nats_token_file",
-    "nats_tls_ca", "nats_tls_cert", "nats_tls_key", "nats_tls_hostname", "nats_tls_first",
-    "nats_domain",
-)  # fmt: skip
 
 
-class Settings(BaseModel):
+class Settings(ClientSettings):
     """The settings of a server. Times are in seconds, sizes in bytes.
 
     `Settings()` reads the environment; arguments take precedence over it.
     """
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    # Addresses and names
-    nats_url: str = Field(
-        "nats://127.0.0.1:4222",
-        repr=False,
-        description="URL of the NATS server, or several separated by commas; tls:// requires TLS.",
-    )
-    nats_creds: Path | None = Field(None, description="NATS credentials file.")
-    nats_nkey: Path | None = Field(None, description="File that holds the seed of an nkey.")
-    nats_user: str | None = Field(None, description="NATS user.")
-    nats_password: SecretStr | None = Field(None, description="Password of the NATS user.")
-    nats_password_file: Path | None = Field(None, description="File that holds the password of the NATS user.")
-    nats_token: SecretStr | None = Field(None, description="NATS token.")
-    nats_token_file: Path | None = Field(None, description="File that holds the NATS token.")
-    nats_tls_ca: Path | None = Field(
-        None, description="File of the trusted CA certificates (PEM); default: the CA certificates of the system."
-    )
-    nats_tls_cert: Path | None = Field(None, description="Client certificate for NATS (PEM).")
-    nats_tls_key: Path | None = Field(
-        None, description="Key of the client certificate (PEM), unless the certificate file holds it."
-    )
-    nats_tls_hostname: str | None = Field(
-        None, description="Host name in the certificate of NATS, if it differs from the host name in the URL."
-    )
-    nats_tls_first: bool = Field(
-        False, description="Whether NATS expects TLS before it says anything (`handshake_first` in its configuration)."
-    )
-    nats_domain: str | None = Field(
-        None, description="JetStream domain; set it if the account imports JetStream of another account as this domain."
-    )
-    prefix: str = Field("", description="Prefix of all stream and subject names; separates installations on one NATS.")
-    inbox_prefix: str = Field("_INBOX", description="Prefix of the subjects on which this process receives answers.")
-    reply_prefix: str | None = Field(
-        None,
-        description="Prefix of the inboxes that clients may use for their replies; servers refuse all others. Default:"
-        " the inbox prefix of the server. With another prefix, clients cannot direct replies to the inbox of a server.",
-    )
     spark: str = Field(
         "local[*]",
         repr=False,
@@ -82,9 +34,6 @@ class Settings(BaseModel):
     )
     spark_driver_memory: str = Field("1g", description="Heap size of the embedded Spark's JVM.")
     scratch: Path | None = Field(None, description="Folder for the temporary files of Spark.")
-    blobs: str | None = Field(
-        None, description="URL of the blob store: file://, s3://, gs:// or az://; default: blobs are in NATS."
-    )
     server_id: str = Field(
         default_factory=lambda: f"{socket.gethostname()[:40]}-{os.getpid()}",
         description="Name of this server; default: host name and process id.",
@@ -274,51 +223,8 @@ class Settings(BaseModel):
         "auto", description="Format of log events; `auto`: `console` on a terminal, `json` elsewhere."
     )
 
-    limits: Limits = Field(
-        Limits(),
-        description="Bounds on requests, each with a variable of its own: REBASER_LIMITS__MAX_DEPTH and so on.",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _add_environment(cls, given: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        limits: dict[str, str] = {}
-        for variable, value in os.environ.items():
-            name = variable.lower()
-            if name.startswith(LIMIT_PREFIX):
-                limits[name.removeprefix(LIMIT_PREFIX)] = value
-            elif name.startswith(PREFIX):
-                found[name.removeprefix(PREFIX)] = value
-        return found | ({"limits": limits} if limits else {}) | given
-
     _check_spark = field_validator("spark")(setting_rules.check_spark)
     _check_http = field_validator("http")(setting_rules.check_http)
-    _check_inbox = field_validator("inbox_prefix", "reply_prefix")(setting_rules.check_inbox)
-    _check_limits = field_validator("limits", mode="before")(setting_rules.check_limits)
-
-    def access(self) -> "Access":
-        """Return the settings with which a client connects to NATS: credentials, certificates and JetStream domain."""
-        password, token = self.nats_password, self.nats_token
-        return {
-            "creds": self.nats_creds,
-            "nkey": self.nats_nkey,
-            "user": self.nats_user,
-            "password": None if password is None else password.get_secret_value(),
-            "password_file": self.nats_password_file,
-            "token": None if token is None else token.get_secret_value(),
-            "token_file": self.nats_token_file,
-            "tls_ca": self.nats_tls_ca,
-            "tls_cert": self.nats_tls_cert,
-            "tls_key": self.nats_tls_key,
-            "tls_hostname": self.nats_tls_hostname,
-            "tls_first": self.nats_tls_first or None,
-            "domain": self.nats_domain,
-        }
-
-    def replies_under(self) -> str:
-        """Return the prefix of the inboxes to which a server replies."""
-        return self.inbox_prefix if self.reply_prefix is None else self.reply_prefix
 
     def check_server(self) -> None:
         """Raise `ConfigError` if clients could have replies sent to the inbox of this server."""
@@ -332,14 +238,6 @@ class Settings(BaseModel):
     def spark_shown(self) -> str:
         """Return the setting `spark` without its token, to show it."""
         return setting_rules.without_token(self.spark)
-
-    def check_client(self) -> None:
-        """Raise `ConfigError` if servers would refuse to reply to a client with these settings."""
-        if not f"{self.inbox_prefix}.".startswith(f"{self.replies_under()}."):
-            raise ConfigError(
-                f"servers reply only to inboxes under {self.reply_prefix}, and this client receives replies under"
-                f" {self.inbox_prefix}: these are the settings of a server; use those of another user"
-            )
 
     def embedded(self, url: str) -> Self:
         """Return a copy for the embedded NATS at `url`, which requires no credentials and initially has no streams."""
@@ -382,11 +280,4 @@ def load_settings(**given: object) -> Settings:
 
     Raise `ConfigError` with a one-line message if a setting is invalid.
     """
-    try:
-        return Settings(**{name: value for name, value in given.items() if value is not None})
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = "__".join(str(part) for part in first["loc"])
-        raise ConfigError(
-            f"setting {name} (REBASER_{name.upper()}): {first['msg'].removeprefix('Value error, ')}"
-        ) from None
+    return load(Settings, given)

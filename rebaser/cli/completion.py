@@ -149,13 +149,13 @@ def _client(context: typer.Context) -> "AbstractAsyncContextManager[RebaserClien
 
     `rebaser.cli.connect` cannot do this, because it imports the options, which import this module.
     """
-    from rebaser.settings import load_settings
+    from rebaser.client_settings import load_client_settings
     from rebaser_client import RebaserClient
 
     options = {name: value for name, value in context.params.items() if name.startswith("nats_")}
     url = _given(context, "nats")
     options |= {"nats_url": url} if url else {}
-    settings = load_settings(prefix=_given(context, "prefix"), **options)
+    settings = load_client_settings(prefix=_given(context, "prefix"), **options)
     return RebaserClient.connect(
         settings.nats_url,
         prefix=settings.prefix,

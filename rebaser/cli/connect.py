@@ -5,8 +5,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rebaser.client_settings import ClientSettings
     from rebaser.doctor.examination import Stores
-    from rebaser.settings import Settings
     from rebaser_client import RebaserClient
     from rebaser_client.admin.servers import ServerInfo
 
@@ -23,13 +23,15 @@ def connect_client(
     cannot be reached, and `ConfigError` if a setting is invalid.
     """
     from rebaser.cli.options import ACCESS_VALUES
-    from rebaser.settings import load_settings
+    from rebaser.client_settings import load_client_settings
 
-    return client_for(load_settings(nats_url=nats, prefix=prefix, **ACCESS_VALUES.get()), content_type=content_type)
+    return client_for(
+        load_client_settings(nats_url=nats, prefix=prefix, **ACCESS_VALUES.get()), content_type=content_type
+    )
 
 
 def client_for(
-    settings: "Settings", *, content_type: str = "application/cbor"
+    settings: "ClientSettings", *, content_type: str = "application/cbor"
 ) -> AbstractAsyncContextManager["RebaserClient"]:
     """Return a client of the installation that `settings` describe.
 
@@ -52,7 +54,7 @@ def client_for(
 
 
 @asynccontextmanager
-async def open_stores(settings: "Settings") -> AsyncIterator["Stores"]:
+async def open_stores(settings: "ClientSettings") -> AsyncIterator["Stores"]:
     """Yield the streams and the blob store of the installation that `settings` describe."""
     from rebaser.doctor.examination import Stores
     from rebaser_client.blobs import open_blobs
@@ -77,12 +79,12 @@ async def ping_servers(nats: str, prefix: str, server: str | None, timeout: floa
     Return an empty list if no such answer arrives within `timeout` seconds.
     """
     from rebaser.cli.options import ACCESS_VALUES
-    from rebaser.settings import load_settings
+    from rebaser.client_settings import load_client_settings
     from rebaser_client.admin.servers import ping
     from rebaser_client.nats.connection import Connection
     from rebaser_core.streams.subjects import Subjects
 
-    settings = load_settings(nats_url=nats, prefix=prefix, **ACCESS_VALUES.get())
+    settings = load_client_settings(nats_url=nats, prefix=prefix, **ACCESS_VALUES.get())
 
     def wanted(answers: list["ServerInfo"]) -> list["ServerInfo"]:
         return [answer for answer in answers if server in (None, answer.id)]

@@ -3,7 +3,10 @@
 import re
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rebaser.client_settings import ClientSettings
 
 PREFIX = "REBASER_"
 _OURS = frozenset(
@@ -20,9 +23,16 @@ def unknown_variables(environment: Iterable[str], root: Any) -> list[str]:
     candidates = {name for name in environment if name.startswith(PREFIX)} - _OURS
     if not candidates:
         return []
-    settings = _settings()
+    from rebaser.client_settings import ClientSettings
+
+    # In the usual cases, neither all settings nor the commands, for their options, need to be imported.
+    if candidates <= _variables(ClientSettings):
+        return []
+    from rebaser.settings import Settings
+
+    settings = _variables(Settings)
     if candidates <= settings:
-        return []  # in this usual case, the commands need not be imported for their options
+        return []
     known = settings.union(_of_options(root, "REBASER"))
     lines = []
     for name in sorted(candidates - known):
@@ -33,10 +43,8 @@ def unknown_variables(environment: Iterable[str], root: Any) -> list[str]:
     return lines
 
 
-def _settings() -> frozenset[str]:
-    from rebaser.settings import Settings
-
-    return frozenset(f"{PREFIX}{name.upper()}" for name in Settings.model_fields)
+def _variables(settings: "type[ClientSettings]") -> frozenset[str]:
+    return frozenset(f"{PREFIX}{name.upper()}" for name in settings.model_fields)
 
 
 def _of_options(command: Any, prefix: str) -> Iterator[str]:

@@ -92,7 +92,7 @@ LIGHT = {  # commands, with the slow imports that each needs
 }
 SLOW = [
     "aiohttp.client", "nats", "nats.js.client", "numpy", "pandas", "pyarrow", "pydantic", "pydantic_settings", "rich",
-    "structlog", *set(LEFT_OUT) - {"uvloop"},
+    "rebaser.settings", "structlog", *set(LEFT_OUT) - {"uvloop"},
 ]  # fmt: skip
 LOADED = f"""
 import os

@@ -29,9 +29,9 @@ def parse_edits(
 
     Raise a usage error that says which option is wrong and shows its correct form.
     """
-    from rebaser.settings import load_settings
+    from rebaser.client_settings import load_client_settings
 
-    limits = load_settings().limits
+    limits = load_client_settings().limits
     updates: list[Update] = []
     seen: set[str] = set()
     for option, update in _each(sets, _derives(derives, inputs, free_names), unsets, removes):

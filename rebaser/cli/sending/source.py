@@ -87,10 +87,10 @@ class UpdateSource:
         """Return a builder for this input: for CSV if the name ends in `.csv`, otherwise for JSON Lines."""
         from rebaser.cli.sending.batches import BatchBuilder
         from rebaser.cli.sending.jsonl import CsvParser, JsonLinesParser
-        from rebaser.settings import load_settings
+        from rebaser.client_settings import load_client_settings
         from rebaser_core.definitions import check_definition
 
-        limits = load_settings().limits
+        limits = load_client_settings().limits
         kind = CsvParser if self.name.lower().endswith(".csv") else JsonLinesParser
         lines = kind(limits, partial(check_definition, formulas=self.checked))
         return BatchBuilder(lines, max_updates, min(BATCH_BYTES, limits.max_request_bytes // 4))
