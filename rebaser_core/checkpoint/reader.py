@@ -33,7 +33,7 @@ from rebaser_core.errors import RebaserError
 from rebaser_core.history import MAX_MARKS, Mark
 from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.commit_fields.decision import add_digests, read_decision
-from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome
+from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.state.kinds import FALSE, FLOAT, INT, OTHER
 from rebaser_core.state.value_columns import ValueColumns
 from rebaser_core.updates import parse_recompute
@@ -94,7 +94,7 @@ class ChainReader:
         decisions = [read_decision(decided) for _, _, decided in rows]
         add_digests(decisions, text(read_json(metadata.get(schema.DIGESTS, b'""'))))
         for (commit, at_ms, _), decision in zip(rows, decisions, strict=True):
-            self._state.remember(RecordedOutcome(decision, natural(commit), natural(at_ms)))
+            self._state.remember(decision, natural(commit), natural(at_ms))
 
     def _close(self) -> None:
         if self._loader is not None:
@@ -107,7 +107,7 @@ class ChainReader:
         state, head = self._state, self._head
         for outcomes, kept in zip((state.outcomes, state.redriven), head.outcomes, strict=True):
             for forgotten in list(outcomes)[: max(len(outcomes) - kept, 0)]:
-                del outcomes[forgotten]
+                outcomes.discard(forgotten)
         if [len(state.cells), len(state.roots), [len(state.outcomes), len(state.redriven)]] != head.counts:
             raise malformed("the parts of the checkpoint do not match its counts")
         return state, self._chain()

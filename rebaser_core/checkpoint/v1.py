@@ -14,7 +14,7 @@ from rebaser_core.encoding.payload import check_tree, malformed, read_item, read
 from rebaser_core.errors import UnsupportedVersion
 from rebaser_core.limits import COMMIT_LIMITS
 from rebaser_core.messages.commit_fields.decision import read_decision
-from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome
+from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.state.kinds import STATE_CODES
 from rebaser_core.state.value_columns import ValueColumns
 from rebaser_core.updates import Derive, Input
@@ -140,7 +140,7 @@ class V1Reader:
     def _read_outcomes(self, columns: list[Any]) -> None:
         for row in _list(*_list(columns, exactly=1)):
             commit, at_ms, decided = _list(row, exactly=3)
-            self._state.remember(RecordedOutcome(read_decision(decided), _natural(commit), _natural(at_ms)))
+            self._state.remember(read_decision(decided), _natural(commit), _natural(at_ms))
 
     def _read_attempts(self, columns: list[Any]) -> None:
         for row in _list(*_list(columns, exactly=1)):

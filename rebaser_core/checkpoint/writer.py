@@ -19,10 +19,9 @@ from rebaser_core.checkpoint.chain import Chain, PartRef
 from rebaser_core.checkpoint.part_rows import PartRows, make_batch
 from rebaser_core.checkpoint.schema import SCHEMAS, write_branch, write_json, write_template
 from rebaser_core.commit import PULL_ATTEMPT
-from rebaser_core.ids import RequestId
 from rebaser_core.messages.commit_fields.decision import write_decision, write_digests
 from rebaser_core.messages.tail import encode_changes
-from rebaser_core.state.change_set import ChangeSetState, RecordedOutcome, View
+from rebaser_core.state.change_set import ChangeSetState, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,10 @@ class CheckpointDraft:
         # If the chain still belongs to the parent, its parts contain only outcomes of the parent's requests, so all
         # outcomes of this change set have to be written.
         since = chain.last if branch is None or chain.last >= branch.birth else 0
-        self._outcomes = [*_since(since, state.outcomes), *_since(since, state.redriven)]
+        # Older parts may contain outcomes that the state has since dropped. A reader therefore drops the oldest ones
+        # until their number matches the head of the checkpoint. These are exactly the outcomes that the state has
+        # dropped, because an outcome never moves back from `redriven` to `outcomes`.
+        self._outcomes = [*state.outcomes.newer_than(since), *state.redriven.newer_than(since)]
         self.encoded_rows = self.rows + len(self._outcomes)
         self._kept = [len(state.outcomes), len(state.redriven)]
         self._version = schema.VERSION if tracked else schema.UNTRACKED_VERSION
@@ -174,21 +176,6 @@ class CheckpointDraft:
             **self._branch,
         }
         out.write_metadata({schema.HEAD: head})
-
-
-def _since(last: int, outcomes: dict[RequestId, RecordedOutcome]) -> list[RecordedOutcome]:
-    """Return the outcomes that were recorded after log sequence `last`, which are at the end of `outcomes`.
-
-    Older parts may contain outcomes that the state has since dropped. A reader therefore drops the oldest outcomes
-    until their number matches the head of the checkpoint. These are exactly the outcomes that the state has dropped,
-    because an outcome never moves back from `redriven` to `outcomes`.
-    """
-    newer: list[RecordedOutcome] = []
-    for outcome in reversed(outcomes.values()):
-        if outcome.commit <= last:
-            break
-        newer.append(outcome)
-    return newer[::-1]
 
 
 class _File:

@@ -26,6 +26,7 @@ from rebaser_core.commit import (
     CheckpointRef,
     Commit,
     Computed,
+    Decision,
     Kind,
     Marking,
 )
@@ -33,7 +34,7 @@ from rebaser_core.errors import TransientError
 from rebaser_core.history import Mark, add_mark
 from rebaser_core.ids import RequestId
 from rebaser_core.state.computed_table import ComputedTable
-from rebaser_core.state.outcomes import REDRIVE_MEMORY_MS, RecordedOutcome, forget
+from rebaser_core.state.outcomes import REDRIVE_MEMORY_MS, Outcomes, RecordedOutcome
 from rebaser_core.state.overlay import UNSET_CELL, Cell, Cells
 from rebaser_core.state.shown import ShownState
 from rebaser_core.state.view import View
@@ -50,7 +51,7 @@ class BrokenChain(TransientError):  # noqa: N818 - it names a condition
 
 
 # Measured sizes in memory (bytes), from which the memory of a state is estimated.
-VALUE_BYTES, INPUT_BYTES, OUTCOME_BYTES = 258, 24, 600
+VALUE_BYTES, INPUT_BYTES, OUTCOME_BYTES = 258, 24, 270
 
 _CREATE, _DVU, _REPLAY = Kind.CREATE, Kind.DVU, Kind.REPLAY  # a lookup of an enum member takes 0.1 µs in Python 3.11
 
@@ -71,8 +72,8 @@ class ChangeSetState(ShownState):
         # Maps each recompute that is still due to the log sequence of the last commit that requested it.
         self.recompute: dict[Recompute, int] = {}
         self.applied: Applied | None = None
-        self.outcomes: dict[RequestId, RecordedOutcome] = {}  # oldest first; does not include those in `redriven`
-        self.redriven: dict[RequestId, RecordedOutcome] = {}  # outcomes of requests sent again from the dead letters
+        self.outcomes = Outcomes()  # does not include those in `redriven`
+        self.redriven = Outcomes()  # outcomes of requests that were sent again from the dead letters
         self._forgot_before = 0  # the newest `forget_before_ms` (Unix ms) that was applied
         self.with_result: dict[RequestId, None] = {}  # those whose decision has a `result`, and some that were dropped
         # Attempts that have not succeeded yet. The key is the sequence of a request, `DVU_ATTEMPT` or `PULL_ATTEMPT`.
@@ -118,7 +119,7 @@ class ChangeSetState(ShownState):
 
     def recorded(self, request_id: RequestId) -> RecordedOutcome | None:
         """Return the outcome of the request `request_id`, or None if it is not decided or its outcome was dropped."""
-        return self.outcomes.get(request_id) or self.redriven.get(request_id)
+        return self.outcomes.find(request_id) or self.redriven.find(request_id)
 
     def results(self) -> tuple[str, ...]:
         """Return the addresses of the blobs that are needed to send the recorded replies again."""
@@ -236,7 +237,7 @@ class ChangeSetState(ShownState):
         if not self.owes:
             self.covers = other.last
         self.applied, self.attempts, self.with_result = other.applied, dict(other.attempts), dict(other.with_result)
-        self.outcomes, self.redriven, self._forgot_before = dict(other.outcomes), dict(other.redriven), 0
+        self.outcomes, self.redriven, self._forgot_before = other.outcomes.copy(), other.redriven.copy(), 0
 
     # -- folding ---------------------------------------------------------------------------------------------------
 
@@ -280,10 +281,10 @@ class ChangeSetState(ShownState):
         self.branch = Branch.of(sequence, commit.origin, commit.status, self.branch)
         self.edited, self.born_ms = sequence, commit.at_ms
         self.applied = self.checkpoint = None
-        self.outcomes, self.redriven, self.attempts, self.with_result = {}, {}, {}, {}
+        self.outcomes, self.redriven, self.attempts, self.with_result = Outcomes(), Outcomes(), {}, {}
         self.marks, self.weight, self.taken, self.protected, self._forgot_before = [], 0, {}, False, 0
         for carried in commit.carried:
-            self.remember(RecordedOutcome(carried.decision, carried.commit, carried.at_ms))
+            self.remember(carried.decision, carried.commit, carried.at_ms)
 
     def skip(self, sequence: int) -> None:
         """Skip the message at log sequence `sequence`, because it is not a commit."""
@@ -338,7 +339,7 @@ class ChangeSetState(ShownState):
         if commit.kind is _REPLAY:
             self.attempts.pop(PULL_ATTEMPT, None)
         for decision in commit.requests:
-            self.remember(RecordedOutcome(decision, sequence, commit.at_ms))
+            self.remember(decision, sequence, commit.at_ms)
         if commit.source is not None and commit.kind is Kind.REBASE:
             self.taken[commit.source.change_set] = sequence
         if commit.marking is not None:
@@ -354,8 +355,8 @@ class ChangeSetState(ShownState):
         # older than it, and only if its clock is wrong.
         if before and (before != self._forgot_before or commit.at_ms < before):
             self._forgot_before = before
-            forget(self.outcomes, before)
-            forget(self.redriven, before - REDRIVE_MEMORY_MS)
+            self.outcomes.forget(before)
+            self.redriven.forget(before - REDRIVE_MEMORY_MS)
 
     def _record_attempt(self, attempt: Attempt) -> None:
         if attempt.count or attempt.deaths:
@@ -379,12 +380,13 @@ class ChangeSetState(ShownState):
         if self.branch is not None:
             self.branch.changes, self.branch.conflicts = {}, {}
 
-    def remember(self, recorded: RecordedOutcome) -> None:
-        """Record an outcome as the newest one. Only `fold` and readers of checkpoints call this."""
-        request_id = recorded.decision.request_id
+    def remember(self, decision: Decision, commit: int, at_ms: int) -> None:
+        """Record an outcome as the newest one. Only `fold` and readers of checkpoints call this. For the arguments, see
+        `RecordedOutcome`."""
+        request_id = decision.request_id
         if request_id:
-            self.outcomes.pop(request_id, None)
-            self.redriven.pop(request_id, None)
-            (self.redriven if recorded.decision.redrive else self.outcomes)[request_id] = recorded
-            if recorded.decision.result is not None:
+            self.outcomes.discard(request_id)
+            self.redriven.discard(request_id)
+            (self.redriven if decision.redrive else self.outcomes).add(decision, commit, at_ms)
+            if decision.result is not None:
                 self.with_result[request_id] = None

@@ -27,7 +27,7 @@ from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, decode
 from rebaser_core.messages.content_digest import digest_of
-from rebaser_core.state.change_set import BrokenChain, ChangeSetState, RecordedOutcome
+from rebaser_core.state.change_set import BrokenChain, ChangeSetState
 from rebaser_core.updates import Derive, Recompute, Set
 
 OPEN = BranchSummary("main", 10, BranchStatus.OPEN, 1, 0, "main", 10)
@@ -235,10 +235,10 @@ def test_a_deleted_change_set_refuses_all_but_to_be_created_or_brought_back(aske
 def test_what_is_deleted_keeps_its_outcomes_and_nothing_else() -> None:
     branch = Branch(3, "main", 2, "main", 2, changes={"a": None}, conflicts={"a": Contested(None, 4)})
     state = target(taken={"fix": 5}, branch=branch)
-    state.remember(RecordedOutcome(Decision(1, RequestId("r"), Outcome.SUCCESS), 5, 0))
+    state.remember(Decision(1, RequestId("r"), Outcome.SUCCESS), 5, 0)
     deletes = Commit("c", 5, Kind.MARK, 0, "o", None, None, marking=Marking(status=BranchStatus.DELETED))
     emptied = state.emptied()
-    outcomes = dict(state.outcomes)
+    outcomes = state.outcomes.copy()
     for one in (state, emptied):
         one.fold(6, deletes)
         assert (len(one.cells), one.edited, one.taken, one.outcomes) == (0, 0, {}, outcomes)

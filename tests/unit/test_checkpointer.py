@@ -22,6 +22,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages.headers.branches import read_blobs
 from rebaser_core.messages.headers.sweep import read_sweep_headers
 from rebaser_core.state.change_set import ChangeSetState
+from rebaser_core.state.outcomes import Outcomes
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.updates import Derive, Set
 from tests.support.kept_log import KeptBlobs, KeptStream, append, kept_blobs, log_of, read_checkpoint
@@ -159,8 +160,10 @@ async def test_a_checkpoint_with_many_outcomes_is_encoded_in_a_thread(
 
 
 def test_the_blobs_of_replies_are_those_of_the_outcomes_that_are_still_recorded() -> None:
-    class Unvisited(dict):  # type: ignore[type-arg]
-        def values(self) -> Any:
+    class Unvisited(Outcomes):
+        __slots__ = ()
+
+        def __iter__(self) -> Any:
             raise AssertionError("it visits all outcomes")
 
     def decided(sequence: int, id_: str, result: str = "", redrive: int = 0) -> Decision:
@@ -168,11 +171,9 @@ def test_the_blobs_of_replies_are_those_of_the_outcomes_that_are_still_recorded(
         return Decision(sequence, RequestId(id_), Outcome.CONFLICTS, redrive=redrive, result=blob)
 
     def results() -> set[str]:
-        kept = state.outcomes, state.redriven
-        state.outcomes, state.redriven = Unvisited(state.outcomes), Unvisited(state.redriven)
-        found = state.results()
-        state.outcomes, state.redriven = kept
-        return set(found)
+        for outcomes in (state.outcomes, state.redriven):
+            outcomes.__class__ = Unvisited
+        return set(state.results())
 
     def settled(state: ChangeSetState, decisions: tuple[Decision, ...], at_ms: int) -> Commit:
         return Commit("c", state.last, Kind.REBASE, at_ms, "o", Applied("s", 1), None, requests=decisions)

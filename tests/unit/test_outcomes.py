@@ -1,37 +1,108 @@
-"""Outcomes of requests are forgotten in one pass, and not for each commit."""
+"""What is remembered of decided requests, and when it is forgotten."""
+
+from dataclasses import fields, replace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rebaser_core.commit import Commit, Decision, Kind, Outcome
+from rebaser_core.commit import BlobRef, Commit, Decision, Kind, Outcome
 from rebaser_core.ids import RequestId
-from rebaser_core.state import change_set
+from rebaser_core.response import Conflict
 from rebaser_core.state.change_set import ChangeSetState
-from rebaser_core.state.outcomes import RecordedOutcome, forget
+from rebaser_core.state.outcomes import Outcomes, RecordedOutcome
+
+SUCCESS = Decision(1, RequestId("r"), Outcome.SUCCESS)
+# For each field of a decision, a value that the outcome of a request that was applied usually does not have.
+UNUSUAL: dict[str, Any] = {
+    "sequence": 2**63,
+    "outcome": Outcome.ERROR,
+    "performed": 2**70,
+    "code": "stale",
+    "message": "why",
+    "redrive": 1,
+    "attempts": 2,
+    "conflicts": (Conflict("a", "why"),),
+    "digest": b"another",
+    "position": 3,
+    "unresolved": 4,
+    "result": BlobRef("address", 5),
+}
 
 
-def outcome(name: str, at_ms: int) -> RecordedOutcome:
-    return RecordedOutcome(Decision(1, RequestId(name), Outcome.SUCCESS), 1, at_ms)
+def recalled(decision: Decision, commit: int, at_ms: int) -> RecordedOutcome:
+    outcomes = Outcomes()
+    outcomes.add(decision, commit, at_ms)
+    found = outcomes.find(decision.request_id)
+    assert found is not None
+    return found
+
+
+def everything(decision: Decision) -> list[Any]:
+    """Return all fields, including those that are not compared."""
+    return [getattr(decision, field.name) for field in fields(decision)]
+
+
+@given(
+    st.integers(0, 2**64), st.integers(0, 2**64), st.integers(0, 2**64), st.integers(0, 2**64),
+    st.binary(max_size=40), st.text(min_size=1),
+)  # fmt: skip
+def test_the_outcome_of_an_applied_request_is_remembered_whole(
+    sequence: int, performed: int, commit: int, at_ms: int, digest: bytes, name: str
+) -> None:
+    decision = Decision(sequence, RequestId(name), Outcome.SUCCESS, performed, digest=digest)
+    found = recalled(decision, commit, at_ms)
+    assert (everything(found.decision), found.commit, found.at_ms) == (everything(decision), commit, at_ms)
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(Decision) if field.name != "request_id"])
+def test_each_field_of_an_outcome_is_remembered(field: str) -> None:
+    decision = replace(SUCCESS, **{field: UNUSUAL[field]})
+    found = recalled(decision, 7, 8)
+    assert (everything(found.decision), found.commit, found.at_ms) == (everything(decision), 7, 8)
+
+
+def test_outcomes_are_a_mapping_from_the_oldest_to_the_newest() -> None:
+    outcomes = Outcomes()
+    for commit, name in enumerate("cab", 1):
+        decision = replace(SUCCESS, request_id=RequestId(name), message="why" if name == "a" else "")
+        outcomes.add(decision, commit, 10 * commit)
+    assert (list(outcomes), len(outcomes), "a" in outcomes, "d" in outcomes) == (["c", "a", "b"], 3, True, False)
+    assert [one.at_ms for one in outcomes.values()] == [10, 20, 30]
+    assert [one.decision.request_id for one in outcomes.newer_than(1)] == ["a", "b"]
+    assert (outcomes.newer_than(3), len(outcomes.newer_than(0)), outcomes.find(RequestId("d"))) == ([], 3, None)
+    copied = outcomes.copy()
+    copied.discard(RequestId("a"))
+    copied.discard(RequestId("d"))
+    assert (list(copied), list(outcomes), copied == outcomes) == (["c", "b"], ["c", "a", "b"], False)
+    with pytest.raises(KeyError):
+        copied[RequestId("a")]
 
 
 def test_the_oldest_outcomes_are_forgotten_up_to_the_first_that_is_young_enough() -> None:
-    times = {"a": 5, "b": 9, "c": 10, "d": 8}  # `d` was recorded after `c` by a clock that is behind
-    outcomes = {RequestId(name): outcome(name, at_ms) for name, at_ms in times.items()}
-    forget(outcomes, 10)
+    outcomes = Outcomes()
+    # `d` was recorded after `c` by a clock that is behind.
+    for name, at_ms in {"a": 5, "b": 9, "c": 10, "d": 8}.items():
+        outcomes.add(replace(SUCCESS, request_id=RequestId(name)), 1, at_ms)
+    outcomes.forget(10)
     assert list(outcomes) == ["c", "d"]
-    forget(outcomes, 11)
+    outcomes.forget(11)
     assert not outcomes
-    forget(outcomes, 12)
+    outcomes.forget(12)
 
 
 def test_outcomes_are_looked_through_only_when_the_time_to_forget_has_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each time passes the places of all outcomes that were forgotten before."""
     calls: list[int] = []
 
-    def forget_and_note(outcomes: dict[RequestId, RecordedOutcome], before_ms: int) -> None:
+    forget = Outcomes.forget
+
+    def forget_and_note(outcomes: Outcomes, before_ms: int) -> None:
         calls.append(before_ms)
         forget(outcomes, before_ms)
 
-    monkeypatch.setattr(change_set, "forget", forget_and_note)
+    monkeypatch.setattr(Outcomes, "forget", forget_and_note)
     state = ChangeSetState()
     for number in range(1, 41):
         at, request = 1000 + number, RequestId(f"r{number}")

@@ -16,7 +16,7 @@ BUGS = (
         "harsh",
         6,
         STATE,
-        "        self.outcomes, self.redriven, self.attempts, self.with_result = {}, {}, {}, {}\n",
+        "        self.outcomes, self.redriven, self.attempts, self.with_result = Outcomes(), Outcomes(), {}, {}\n",
         "        self.attempts = {}\n",
     ),
     # Every `create` commit says how much of its queue is decided, so the fold alone cannot keep the parent's number.
