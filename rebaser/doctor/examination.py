@@ -313,8 +313,8 @@ class _Examiner:
         applied = self._examination.state.applied
         if applied is None or applied.stream != stream:
             return
-        recorded = {outcome.decision.sequence for outcome in self._examination.state.outcomes.values()}
-        recorded |= {outcome.decision.sequence for outcome in self._examination.state.redriven.values()}
+        recorded = {outcome.decision.sequence for outcome in self._examination.state.outcomes.unpacked()}
+        recorded |= {outcome.decision.sequence for outcome in self._examination.state.redriven.unpacked()}
         sequence = 0
         while len(self._examination.queued) < MAX_QUEUED:
             subject = self._subjects.requests(key)

@@ -107,7 +107,7 @@ class ChainReader:
         state, head = self._state, self._head
         for outcomes, kept in zip((state.outcomes, state.redriven), head.outcomes, strict=True):
             for forgotten in list(outcomes)[: max(len(outcomes) - kept, 0)]:
-                outcomes.discard(forgotten)
+                del outcomes[forgotten]
         if [len(state.cells), len(state.roots), [len(state.outcomes), len(state.redriven)]] != head.counts:
             raise malformed("the parts of the checkpoint do not match its counts")
         return state, self._chain()

@@ -24,5 +24,5 @@ def refuse_deleted(request: QueuedRequest) -> UnprocessableError | None:
 def remembered_outcomes(state: ChangeSetState, before_ms: int) -> list[RecordedOutcome]:
     """Return the outcomes in `state` that remain recorded after a commit whose `forget_before_ms` is `before_ms`."""
     redriven_before_ms = before_ms - REDRIVE_MEMORY_MS
-    kept = list(dropwhile(lambda one: one.at_ms < before_ms, state.outcomes.values()))
-    return kept + list(dropwhile(lambda one: one.at_ms < redriven_before_ms, state.redriven.values()))
+    kept = list(dropwhile(lambda one: one.at_ms < before_ms, state.outcomes.unpacked()))
+    return kept + list(dropwhile(lambda one: one.at_ms < redriven_before_ms, state.redriven.unpacked()))

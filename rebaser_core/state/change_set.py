@@ -34,7 +34,7 @@ from rebaser_core.errors import TransientError
 from rebaser_core.history import Mark, add_mark
 from rebaser_core.ids import RequestId
 from rebaser_core.state.computed_table import ComputedTable
-from rebaser_core.state.outcomes import REDRIVE_MEMORY_MS, Outcomes, RecordedOutcome
+from rebaser_core.state.outcomes import REDRIVE_MEMORY_MS, Outcomes, RecordedOutcome, pack, unpack
 from rebaser_core.state.overlay import UNSET_CELL, Cell, Cells
 from rebaser_core.state.shown import ShownState
 from rebaser_core.state.view import View
@@ -119,7 +119,8 @@ class ChangeSetState(ShownState):
 
     def recorded(self, request_id: RequestId) -> RecordedOutcome | None:
         """Return the outcome of the request `request_id`, or None if it is not decided or its outcome was dropped."""
-        return self.outcomes.find(request_id) or self.redriven.find(request_id)
+        packed = self.outcomes.get(request_id) or self.redriven.get(request_id)
+        return None if packed is None else unpack(request_id, packed)
 
     def results(self) -> tuple[str, ...]:
         """Return the addresses of the blobs that are needed to send the recorded replies again."""
@@ -237,7 +238,7 @@ class ChangeSetState(ShownState):
         if not self.owes:
             self.covers = other.last
         self.applied, self.attempts, self.with_result = other.applied, dict(other.attempts), dict(other.with_result)
-        self.outcomes, self.redriven, self._forgot_before = other.outcomes.copy(), other.redriven.copy(), 0
+        self.outcomes, self.redriven, self._forgot_before = Outcomes(other.outcomes), Outcomes(other.redriven), 0
 
     # -- folding ---------------------------------------------------------------------------------------------------
 
@@ -385,8 +386,8 @@ class ChangeSetState(ShownState):
         `RecordedOutcome`."""
         request_id = decision.request_id
         if request_id:
-            self.outcomes.discard(request_id)
-            self.redriven.discard(request_id)
-            (self.redriven if decision.redrive else self.outcomes).add(decision, commit, at_ms)
+            self.outcomes.pop(request_id, None)
+            self.redriven.pop(request_id, None)
+            (self.redriven if decision.redrive else self.outcomes)[request_id] = pack(decision, commit, at_ms)
             if decision.result is not None:
                 self.with_result[request_id] = None

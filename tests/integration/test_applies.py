@@ -112,7 +112,7 @@ async def test_an_answer_that_is_given_again_has_the_sides_of_its_conflicts(
         for number in range(5):
             await edit(client, "main", Set("a", 20 + number), Set("c", "x" * 1024))
         assert await asked(at) == sides
-    recorded = (await client.state("ws", "main")).outcomes[RequestId("r1")]
+    recorded = (await client.state("ws", "main")).outcomes.of(RequestId("r1"))
     result = recorded.decision.result
     assert result is not None
     async with serving(js, subjects, engine, checkpoint_bytes=1024):

@@ -83,7 +83,7 @@ async def test_deaths_count_until_it_is_given_up_and_its_neighbours_are_applied(
     async with fleet.owner(redelivered=True) as owner:
         assert await owner.decide_all() == ["poison"]
         state = owner.commits.state
-        dead = state.outcomes[RequestId("bad")].decision
+        dead = state.outcomes.of(RequestId("bad")).decision
         assert (dead.sequence, dead.attempts, state.cells.keys()) == (1, 2, {"good"})  # type: ignore[comparison-overlap]
         assert state.attempts == {}
 

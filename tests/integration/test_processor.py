@@ -347,7 +347,7 @@ async def test_a_commit_is_not_before_the_last_of_its_requests_however_late_the_
     async with fleet.owner(redelivered=False) as owner:
         *_, last = owner.queued
         await owner.decide_all()
-        assert owner.commits.state.outcomes[RequestId("last")].at_ms == last.timestamp_ns // 1_000_000
+        assert owner.commits.state.outcomes.of(RequestId("last")).at_ms == last.timestamp_ns // 1_000_000
 
 
 HOUR = 3_600_000  # milliseconds; more than the retry window

@@ -168,7 +168,9 @@ async def test_a_request_whose_commit_does_not_read_back_pays_alone(
                 await owner.decide_all()
     async with fleet.owner(redelivered=False) as owner:
         assert await owner.decide_all() == ["internal"]
-        assert owner.commits.state.outcomes[RequestId("bad")].decision.attempts == fleet.context.settings.max_attempts
+        assert (
+            owner.commits.state.outcomes.of(RequestId("bad")).decision.attempts == fleet.context.settings.max_attempts
+        )
     log = [requests for kind, requests in await fleet.log() if kind is Kind.REBASE]
     assert log == [[id_] for id_ in queued]
 

@@ -153,7 +153,7 @@ async def test_a_commit_is_no_later_than_what_it_decides_though_a_request_behind
         first, _ = owner.queued
         with pytest.raises(QueueBlocked):
             await owner.decide_all()
-        assert owner.commits.state.outcomes[RequestId("first")].at_ms == first.timestamp_ns // 1_000_000
+        assert owner.commits.state.outcomes.of(RequestId("first")).at_ms == first.timestamp_ns // 1_000_000
 
 
 async def test_a_request_waits_no_longer_because_a_clock_was_ahead(js: JetStream, subjects: Subjects) -> None:

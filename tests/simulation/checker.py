@@ -297,7 +297,7 @@ class Checker(DecisionChecker):
         wrong = wrong_apply_state(history, state, at) if own else ""
         that(not wrong, f"the checkpoint at {checkpoint.sequence} is wrong: {wrong}")
         if own and not self.forgetful:
-            recorded = [one.decision for one in (*state.outcomes.values(), *state.redriven.values())]
+            recorded = [one.decision for one in (*state.outcomes.unpacked(), *state.redriven.unpacked())]
             known = {one.request_id for one in recorded if not _nameless(one)}
             decided = {id_ for id_, all_ in history.answers.items() if all_[0][1] <= checkpoint.sequence}
             that(known == decided, f"the checkpoint at {checkpoint.sequence} has {known}, but {decided} are decided")

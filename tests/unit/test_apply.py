@@ -28,6 +28,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import EnqueueUpdatesRequest, decode
 from rebaser_core.messages.content_digest import digest_of
 from rebaser_core.state.change_set import BrokenChain, ChangeSetState
+from rebaser_core.state.outcomes import Outcomes
 from rebaser_core.updates import Derive, Recompute, Set
 
 OPEN = BranchSummary("main", 10, BranchStatus.OPEN, 1, 0, "main", 10)
@@ -238,7 +239,7 @@ def test_what_is_deleted_keeps_its_outcomes_and_nothing_else() -> None:
     state.remember(Decision(1, RequestId("r"), Outcome.SUCCESS), 5, 0)
     deletes = Commit("c", 5, Kind.MARK, 0, "o", None, None, marking=Marking(status=BranchStatus.DELETED))
     emptied = state.emptied()
-    outcomes = state.outcomes.copy()
+    outcomes = Outcomes(state.outcomes)
     for one in (state, emptied):
         one.fold(6, deletes)
         assert (len(one.cells), one.edited, one.taken, one.outcomes) == (0, 0, {}, outcomes)

@@ -49,7 +49,7 @@ def test_what_requests_asked_for_is_kept_beside_their_outcomes() -> None:
     found = stored.read()
     for read, was in ((found.outcomes, state.outcomes), (found.redriven, state.redriven)):
         assert read == was
-        assert [one.decision.digest for one in read.values()] == [one.decision.digest for one in was.values()]
+        assert [one.decision.digest for one in read.unpacked()] == [one.decision.digest for one in was.unpacked()]
 
 
 def test_every_kind_of_value_comes_back_as_it_was() -> None:

@@ -65,7 +65,7 @@ def decided(state: ChangeSetState, **fields: Any) -> DecidedBatch:
 
 
 def remembered(state: ChangeSetState) -> dict[RequestId, tuple[Decision, int]]:
-    both = [*state.outcomes.values(), *state.redriven.values()]
+    both = [*state.outcomes.unpacked(), *state.redriven.unpacked()]
     return {one.decision.request_id: (one.decision, one.commit) for one in both}
 
 

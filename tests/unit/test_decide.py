@@ -148,8 +148,9 @@ def test_a_dead_request_sent_again_by_its_client_is_answered_and_not_tried_again
 def test_a_dead_request_that_comes_back_from_the_dead_letters_is_tried_anew() -> None:
     state = commit(ChangeSetState(), decide(ChangeSetState(), EPOCH, [dead(1, "a")]))
     state = commit(state, decide(state, Applied("created", 1), [dead(2, "a", 1)]))
-    assert state.recorded(RequestId("a")) == state.redriven[RequestId("a")]
-    assert (state.redriven[RequestId("a")].decision.outcome, state.redriven["a"].decision.redrive) == (Outcome.DEAD, 1)  # type: ignore[index]
+    recorded = state.redriven.of(RequestId("a"))
+    assert state.recorded(RequestId("a")) == recorded
+    assert (recorded.decision.outcome, recorded.decision.redrive) == (Outcome.DEAD, 1)
     same = decide(state, Applied("created", 2), [redriven(3, "a", 1)])
     assert same.decisions == ()
     twice = decide(state, Applied("created", 2), [redriven(3, "a", 2), redriven(4, "a", 3)])
