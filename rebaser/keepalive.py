@@ -13,17 +13,20 @@ from rebaser.change_set.owner import Owner
 from rebaser_client.jetstream import JetStream
 
 SLICE = 1000  # tasks that are reported to be in progress in one iteration of the event loop
+MEASURE_EVERY = 5  # each state is measured again in one of so many rounds: it takes as long as all else of a round
 
 
-async def keep_tasks_alive(js: JetStream, owners: Sequence[Owner], tasks: Sequence[Task]) -> int:
+async def keep_tasks_alive(js: JetStream, owners: Sequence[Owner], tasks: Sequence[Task], number: int) -> int:
     """Send a progress ack for the tasks of `owners` and for `tasks`. Return the memory of the owned states in bytes.
 
-    Raise the errors of `JetStream.progress_all`.
+    `number` counts the rounds. Raise the errors of `JetStream.progress_all`.
     """
     state_bytes = 0
     await js.progress_all([task.message for task in tasks])
     for start in range(0, len(owners), SLICE):
         part = owners[start : start + SLICE]
+        for owner in part[number % MEASURE_EVERY :: MEASURE_EVERY]:
+            owner.measure()
         state_bytes += sum([owner.state_bytes for owner in part])
         await js.progress_all([owner.lease.task.message for owner in part if _holds_task(owner)])
         await anyio.lowlevel.checkpoint()

@@ -5,6 +5,7 @@ owners. A cancelled server settles its commits in flight, returns every task to 
 event loop running.
 """
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -279,7 +280,7 @@ class Server:
         """Send progress acks for all tasks of this server. After a pause longer than `ack_wait`, end all owners."""
         context = self._context
         ack_wait = context.settings.ack_wait
-        while True:
+        for number in itertools.count():
             now = context.now()
             if now - self._kept_alive_at > ack_wait:
                 log.warning("lease_lost", paused_seconds=round(now - self._kept_alive_at, 1), owned=len(self._owners))
@@ -290,7 +291,7 @@ class Server:
             self._kept_alive_at = now
             try:
                 tasks = [*self._successor_tasks.values(), *self._held.values()]
-                self._slots.state_bytes = await keep_tasks_alive(context.js, [*self._owners.values()], tasks)
+                self._slots.state_bytes = await keep_tasks_alive(context.js, [*self._owners.values()], tasks, number)
             except RebaserError as error:
                 log.warning("progress_ack_failed", reason=error.message)
             self._garbage.collect_if_due(len(self._owners))

@@ -103,7 +103,7 @@ class Actor:
         if not state.busy or state.cancel_at is not None:
             deadline = state.next_tick(self._timing)
             # Every commit postpones the deadline. To avoid setting the timer for every commit, a timer that is set for
-            # an earlier time is kept. When that timer fires, its tick changes nothing, and the timer is set again.
+            # an earlier time is kept. When that timer fires, it is set again.
             if deadline is not None and not self._done and (self._timer is None or self._timer[0] > deadline):
                 self._set_timer(deadline)
 
@@ -124,7 +124,15 @@ class Actor:
             self._timer = None
 
     def _fire_timer(self) -> None:
-        """Make `run` post a tick, so that an error in an effect is raised there."""
+        """Make `run` post a tick, so that an error in an effect is raised there.
+
+        If the deadline has been postponed, only set the timer again: waking ten thousand owners for nothing would take
+        1 % of a server's CPU time.
+        """
+        deadline = self.lifecycle.next_tick(self._timing)
+        if deadline is not None and deadline > self._now():
+            self._set_timer(deadline)
+            return
         self._tick_due = True
         self._wake.set()
 

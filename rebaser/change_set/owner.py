@@ -79,7 +79,6 @@ class Owner(Actor):
         self.since = math.inf  # when this owner's turn began: after loading, which may take longer than a turn
         self.scope = anyio.CancelScope(shield=True)
         self._context = context
-        self._awaiting = False
         self.decide_now = Signal()
         self.queue: OrderedConsumer | None = None  # the queued requests; None until the queue is open
         self.commits: CommitLog | None = None  # the log; None until it is loaded
@@ -87,8 +86,9 @@ class Owner(Actor):
         self._dvu: SerialDvu | None = None
         self._puller: BranchPuller | None = None  # only for a branch that follows its target
         self._rest: Sequence[Message] = ()  # messages that were taken from the queue and are still undecided
-        self._checkpointing = self._hung = False
+        self._awaiting = self._checkpointing = self._hung = False
         self._full_checkpoint_due = False  # write a full checkpoint, even if the log is short
+        self.state_bytes = 0  # the memory of the folded state in bytes, as last measured; 0 until it is loaded
         self.newer_server_wait = 0.0  # seconds that the first queued request may still wait for a newer server
 
     # -- for the server --------------------------------------------------------------------------------------------
@@ -108,10 +108,10 @@ class Owner(Actor):
         requests."""
         return 0.0 if self.lifecycle.queued or self.lifecycle.busy else now - self.lifecycle.active_at
 
-    @property
-    def state_bytes(self) -> int:
-        """The estimated memory of the folded state, in bytes; 0 until the state is loaded."""
-        return self.commits.state.memory if self.commits is not None else 0
+    def measure(self) -> None:
+        """Estimate the memory of the folded state anew."""
+        if self.commits is not None:
+            self.state_bytes = self.commits.state.memory
 
     def drop_resources(self) -> None:
         """After `run`, drop the references that lead back to this owner, so that its memory is freed at once."""
@@ -219,6 +219,7 @@ class Owner(Actor):
                 await heal(commits)
                 self.log = commits.logger  # share the log's logger instead of keeping a second one
                 state, applied = commits.state, loaded.applied
+                self.measure()
                 redelivered = self.lease.task.message.delivered > 1
                 detector = PoisonDetector(
                     context, commits, redelivered=redelivered, after=applied.sequence, until=loaded.end, hung=hung
@@ -310,8 +311,7 @@ class Owner(Actor):
             event = DvuFailed(fenced=not commits.handed_over)
         except RebaserError as error:
             self._context.health.record(self._context.now(), error, key=self.key)
-            attempt = self.lifecycle.failures + 1
-            self.log.warning("dvu_failed", code=error.code, attempt=attempt, reason=error.message)
+            self.log.warning("dvu_failed", code=error.code, attempt=self.lifecycle.failures + 1, reason=error.message)
             self._start_checkpoint()
         finally:
             self.post(event)

@@ -21,6 +21,7 @@ from rebaser.change_set.lifecycle import (
     Rechecked,
     Released,
     Stop,
+    Tick,
     Timing,
 )
 
@@ -65,6 +66,31 @@ async def test_a_tick_that_comes_too_early_is_followed_by_another() -> None:
         await actor.run()
     assert looked >= 20
     assert actor.seen[-1] is Command.RECHECK
+
+
+async def test_a_timer_that_fires_too_early_is_set_again_without_a_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    actor = Scripted(Timing(quiescent_period=0.001), lambda: now)
+    posted: list[type[Event]] = []
+    post = actor.post
+
+    def note(event: Event) -> None:
+        posted.append(type(event))
+        post(event)
+
+    monkeypatch.setattr(actor, "post", note)
+    async with anyio.create_task_group() as group:
+        group.start_soon(actor.run)
+        await anyio.wait_all_tasks_blocked()
+        assert actor._timer is not None
+        for _ in range(3):
+            before = actor._timer
+            actor._fire_timer()
+            await anyio.wait_all_tasks_blocked()
+            assert actor._timer[1] is not before[1]
+        assert Tick not in posted
+        now = 1.0
+    assert posted.count(Tick) == 1
 
 
 async def test_an_earlier_time_moves_the_timer() -> None:
