@@ -16,7 +16,7 @@ import structlog
 from rebaser.runtime.context import Context
 from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import OrderedConsumer
-from rebaser_core.errors import RebaserError, UnprocessableError
+from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
 
 log = structlog.get_logger(__name__)
@@ -72,10 +72,7 @@ class QueueWatch:
         for number, (subject, count) in enumerate((await self._js.subject_counts(stream, f"{head}*.*")).items(), 1):
             if not number % TURN:
                 await anyio.lowlevel.checkpoint()
-            try:
-                _, key = self._subjects.parse(subject)
-            except UnprocessableError:  # the sweeper moves it to the dead letters
-                continue
+            key = ChangeSetKey(*subject[len(head) :].split("."))  # invalid names need no check: nobody owns them
             queue = self._queue_of(key)
             if queue is None or queue.pending or queue.failure is not None:
                 continue

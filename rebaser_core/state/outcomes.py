@@ -53,8 +53,8 @@ class Outcomes(dict[RequestId, bytes | RecordedOutcome]):
         Call this rarely: a dict keeps the places of removed entries, and each call passes the places of all entries
         that were removed from the front, which may be as many as there are entries.
         """
-        for old in list(takewhile(lambda one: one.at_ms < before_ms, self.unpacked())):
-            del self[old.decision.request_id]
+        for request_id in list(takewhile(lambda id_: _recorded_at(self[id_]) < before_ms, self)):
+            del self[request_id]
 
 
 def pack(decision: Decision, commit: int, at_ms: int) -> bytes | RecordedOutcome:
@@ -69,6 +69,10 @@ def pack(decision: Decision, commit: int, at_ms: int) -> bytes | RecordedOutcome
         except error:
             pass  # a number takes more than 64 bits
     return RecordedOutcome(decision, commit, at_ms)
+
+
+def _recorded_at(packed: bytes | RecordedOutcome) -> int:
+    return packed.at_ms if isinstance(packed, RecordedOutcome) else int(_NUMBERS.unpack_from(packed)[1])
 
 
 def unpack(request_id: RequestId, packed: bytes | RecordedOutcome) -> RecordedOutcome:

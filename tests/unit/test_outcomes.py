@@ -73,7 +73,8 @@ def test_the_oldest_outcomes_are_forgotten_up_to_the_first_that_is_young_enough(
     outcomes = Outcomes()
     # `d` was recorded after `c` by a clock that is behind.
     for name, at_ms in {"a": 5, "b": 9, "c": 10, "d": 8}.items():
-        outcomes[RequestId(name)] = pack(replace(SUCCESS, request_id=RequestId(name)), 1, at_ms)
+        message = "why" if name in "bd" else ""  # what fits into bytes, and what does not
+        outcomes[RequestId(name)] = pack(replace(SUCCESS, request_id=RequestId(name), message=message), 1, at_ms)
     outcomes.forget(10)
     assert list(outcomes) == ["c", "d"]
     outcomes.forget(11)
