@@ -126,7 +126,7 @@ BUGS = (
     bug(
         "a strategy leaves older conflicts as they are",
         "harsh",
-        296,
+        208,
         REPLAY,
         "strategy is Strategy.THEIRS and (moved or known is not None)",
         "strategy is Strategy.THEIRS and moved",
@@ -175,7 +175,7 @@ BUGS = (
     bug(
         "a pull comes in front of what is queued",
         "gentle",
-        163,
+        183,
         BRANCH_PULLER,
         "        until = 0 if newest is None else newest.sequence\n",
         "        until = 0\n",
@@ -200,7 +200,7 @@ BUGS = (
     bug(
         "a closed branch is brought up to date",
         "gentle",
-        244,
+        93,
         BRANCH_PULLER,
         "return branch if follows and refuse_rebase(state) is None and not",
         "return branch if follows and not",
@@ -208,7 +208,7 @@ BUGS = (
     bug(
         "a failed pull fails its owner",
         "gentle",
-        10,
+        80,
         BRANCH_PULLER,
         "        except RebaserError as error:\n            self._failed(error)\n",
         "        except RebaserError:\n            raise\n",
@@ -216,7 +216,7 @@ BUGS = (
     bug(
         "a rebase does not notice that a pull came first",
         "gentle",
-        296,
+        93,
         PROCESSOR,
         "        if not theirs.fits(branch):\n",
         "        if False:\n",

@@ -31,7 +31,7 @@ BUGS = (
         "covers = view.sequence if debt else None\n",
         "covers = None\n",
     ),
-    bug("results for what was edited meanwhile", "gentle", 3, DVU, "delta=valid,", "delta=computed,"),
+    bug("results for what was edited meanwhile", "gentle", 4, DVU, "delta=valid,", "delta=computed,"),
     bug(
         "an update clears roots that came after it was planned",
         "gentle",
