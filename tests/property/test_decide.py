@@ -93,6 +93,6 @@ def test_requests_of_one_commit_are_decided_as_one_by_one(
         id_: (canonical(cell.value), cell.state, cell.definition) for id_, cell in apart.cells.items()
     }
     for kept in ("outcomes", "redriven"):
-        assert {id_: one.decision for id_, one in getattr(together, kept).items()} == {
-            id_: one.decision for id_, one in getattr(apart, kept).items()
+        assert {one.decision.request_id: one.decision for one in getattr(together, kept).unpacked()} == {
+            one.decision.request_id: one.decision for one in getattr(apart, kept).unpacked()
         }

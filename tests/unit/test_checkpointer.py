@@ -166,14 +166,18 @@ def test_the_blobs_of_replies_are_those_of_the_outcomes_that_are_still_recorded(
         def __iter__(self) -> Any:
             raise AssertionError("it visits all outcomes")
 
+        items = values = __iter__
+
     def decided(sequence: int, id_: str, result: str = "", redrive: int = 0) -> Decision:
         blob = BlobRef(result, 1) if result else None
         return Decision(sequence, RequestId(id_), Outcome.CONFLICTS, redrive=redrive, result=blob)
 
     def results() -> set[str]:
-        for outcomes in (state.outcomes, state.redriven):
-            outcomes.__class__ = Unvisited
-        return set(state.results())
+        kept = state.outcomes, state.redriven
+        state.outcomes, state.redriven = map(Unvisited, kept)
+        found = state.results()
+        state.outcomes, state.redriven = kept
+        return set(found)
 
     def settled(state: ChangeSetState, decisions: tuple[Decision, ...], at_ms: int) -> Commit:
         return Commit("c", state.last, Kind.REBASE, at_ms, "o", Applied("s", 1), None, requests=decisions)
