@@ -13,7 +13,9 @@ from rebaser.change_set.owner import Owner
 from rebaser_client.jetstream import JetStream
 
 SLICE = 1000  # tasks that are reported to be in progress in one iteration of the event loop
-MEASURE_EVERY = 5  # each state is measured again in one of so many rounds: it takes as long as all else of a round
+# To measure all states takes as long as the rest of a round, so each round measures one of so many. New states are
+# measured when they are loaded.
+MEASURE_EVERY = 5
 
 
 async def keep_tasks_alive(js: JetStream, owners: Sequence[Owner], tasks: Sequence[Task], number: int) -> int:

@@ -25,7 +25,8 @@ def unknown_variables(environment: Iterable[str], root: Any) -> list[str]:
         return []
     from rebaser.client_settings import ClientSettings
 
-    # In the usual cases, neither all settings nor the commands, for their options, need to be imported.
+    # Usually, the settings of a client or at least all settings suffice. Then, the commands, which have the options,
+    # need not be imported.
     if candidates <= _variables(ClientSettings):
         return []
     from rebaser.settings import Settings

@@ -4,6 +4,7 @@ Invariant: the cost is proportional to the number of rows that are written. The 
 are copied, which takes only a small part of the time.
 """
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -74,8 +75,8 @@ class CheckpointDraft:
         # Older parts may contain outcomes that the state has since dropped. A reader therefore drops the oldest ones
         # until their number matches the head of the checkpoint. These are exactly the outcomes that the state has
         # dropped, because an outcome never moves back from `redriven` to `outcomes`.
-        self._outcomes = [*state.outcomes.newer_than(since), *state.redriven.newer_than(since)]
-        self.encoded_rows = self.rows + len(self._outcomes)
+        self._outcomes = state.outcomes.newer_than(since), state.redriven.newer_than(since)
+        self.encoded_rows = self.rows + sum(map(len, self._outcomes))
         self._kept = [len(state.outcomes), len(state.redriven)]
         self._version = schema.VERSION if tracked else schema.UNTRACKED_VERSION
         self._edited = {"edited": state.edited, "untracked": state.untracked} if tracked else {}
@@ -154,9 +155,8 @@ class CheckpointDraft:
 
     def _write_rest(self, out: "_File", chain: Chain) -> None:
         view = self._view
-        piece = thresholds.now.batch_outcomes
-        for start in range(0, len(self._outcomes), piece):
-            outcomes = self._outcomes[start : start + piece]
+        all_outcomes = itertools.chain.from_iterable(kept.unpacked() for kept in self._outcomes)
+        while outcomes := list(itertools.islice(all_outcomes, thresholds.now.batch_outcomes)):
             rows = [[outcome.commit, outcome.at_ms, write_decision(outcome.decision)] for outcome in outcomes]
             digests = write_digests([outcome.decision for outcome in outcomes])
             out.write_metadata({schema.OUTCOMES: rows} | ({schema.DIGESTS: digests} if digests else {}))

@@ -3,7 +3,8 @@
 Invariant: a deleted change set accepts only a request to create it again or to restore it.
 """
 
-from itertools import dropwhile
+from collections.abc import Iterator
+from itertools import chain
 
 from rebaser_core.branches.branch import Create
 from rebaser_core.commit import Marking
@@ -21,8 +22,6 @@ def refuse_deleted(request: QueuedRequest) -> UnprocessableError | None:
     return UnprocessableError("this change set is deleted: create it again, or reopen it", code="deleted")
 
 
-def remembered_outcomes(state: ChangeSetState, before_ms: int) -> list[RecordedOutcome]:
-    """Return the outcomes in `state` that remain recorded after a commit whose `forget_before_ms` is `before_ms`."""
-    redriven_before_ms = before_ms - REDRIVE_MEMORY_MS
-    kept = list(dropwhile(lambda one: one.at_ms < before_ms, state.outcomes.unpacked()))
-    return kept + list(dropwhile(lambda one: one.at_ms < redriven_before_ms, state.redriven.unpacked()))
+def remembered_outcomes(state: ChangeSetState, before_ms: int) -> Iterator[RecordedOutcome]:
+    """Yield the outcomes in `state` that remain recorded after a commit whose `forget_before_ms` is `before_ms`."""
+    return chain(state.outcomes.since(before_ms), state.redriven.since(before_ms - REDRIVE_MEMORY_MS))

@@ -1,11 +1,12 @@
 """The outcomes of requests that a state remembers, and how it forgets them.
 
 A change set may decide thousands of requests per second and remembers their outcomes for minutes, so an outcome is kept
-small: that of a request that was applied is a few bytes, which Python's garbage collector does not visit.
+small: that of a request that was simply applied is a few bytes, which Python's garbage collector does not track. To
+unpack all of them takes seconds.
 """
 
 from collections.abc import Iterator
-from itertools import starmap, takewhile
+from itertools import dropwhile, starmap, takewhile
 from struct import Struct, error
 
 from rebaser_core.commit import Decision, Outcome
@@ -42,10 +43,21 @@ class Outcomes(dict[RequestId, bytes | RecordedOutcome]):
         """Yield all outcomes, oldest first."""
         return starmap(unpack, self.items())
 
-    def newer_than(self, commit: int) -> list[RecordedOutcome]:
+    def unusual(self) -> Iterator[RecordedOutcome]:
+        """Yield the outcomes that are not bytes, oldest first. They include those of all requests that failed."""
+        return (packed for packed in self.values() if isinstance(packed, RecordedOutcome))
+
+    def since(self, at_ms: int) -> Iterator[RecordedOutcome]:
+        """Yield the outcomes, except for the oldest, as far as they were recorded before `at_ms`."""
+        for request_id, packed in dropwhile(lambda item: _time_of(item[1]) < at_ms, self.items()):
+            yield unpack(request_id, packed)
+
+    def newer_than(self, commit: int) -> "Outcomes":
         """Return the outcomes that were recorded after log sequence `commit`, which are the newest ones."""
-        newest_first = starmap(unpack, reversed(self.items()))
-        return list(takewhile(lambda one: one.commit > commit, newest_first))[::-1]
+        if not commit:
+            return Outcomes(self)
+        newest_first = takewhile(lambda item: _commit_of(item[1]) > commit, reversed(self.items()))
+        return Outcomes(list(newest_first)[::-1])
 
     def forget(self, before_ms: int) -> None:
         """Remove the oldest outcomes, as long as they were recorded before `before_ms`.
@@ -53,12 +65,13 @@ class Outcomes(dict[RequestId, bytes | RecordedOutcome]):
         Call this rarely: a dict keeps the places of removed entries, and each call passes the places of all entries
         that were removed from the front, which may be as many as there are entries.
         """
-        for request_id in list(takewhile(lambda id_: _recorded_at(self[id_]) < before_ms, self)):
+        for request_id in list(takewhile(lambda id_: _time_of(self[id_]) < before_ms, self)):
             del self[request_id]
 
 
 def pack(decision: Decision, commit: int, at_ms: int) -> bytes | RecordedOutcome:
-    """Return a recorded outcome in the form in which it takes the least memory: the same object, or bytes."""
+    """Return a recorded outcome in the form that takes the least memory: bytes if the request was simply applied,
+    otherwise a `RecordedOutcome`."""
     if (
         decision.outcome is _SUCCESS
         and not (decision.redrive or decision.attempts or decision.position or decision.unresolved)
@@ -71,7 +84,11 @@ def pack(decision: Decision, commit: int, at_ms: int) -> bytes | RecordedOutcome
     return RecordedOutcome(decision, commit, at_ms)
 
 
-def _recorded_at(packed: bytes | RecordedOutcome) -> int:
+def _commit_of(packed: bytes | RecordedOutcome) -> int:
+    return packed.commit if isinstance(packed, RecordedOutcome) else int(_NUMBERS.unpack_from(packed)[0])
+
+
+def _time_of(packed: bytes | RecordedOutcome) -> int:
     return packed.at_ms if isinstance(packed, RecordedOutcome) else int(_NUMBERS.unpack_from(packed)[1])
 
 

@@ -1,13 +1,19 @@
 """What is remembered of decided requests, and when it is forgotten."""
 
 from dataclasses import fields, replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rebaser.change_set.attempts.held_requests import HeldRequests
+from rebaser.change_set.attempts.poison import POISON, PoisonDetector
+from rebaser_core.checkpoint.chain import Chain
+from rebaser_core.checkpoint.writer import CheckpointDraft
 from rebaser_core.commit import BlobRef, Commit, Decision, Kind, Outcome
+from rebaser_core.decisions.deletion import remembered_outcomes
 from rebaser_core.ids import RequestId
 from rebaser_core.response import Conflict
 from rebaser_core.state.change_set import ChangeSetState
@@ -65,8 +71,40 @@ def test_outcomes_are_read_from_the_oldest_to_the_newest() -> None:
         decision = replace(SUCCESS, request_id=RequestId(name), message="why" if name == "a" else "")
         outcomes[decision.request_id] = pack(decision, commit, 10 * commit)
     assert [(one.decision.request_id, one.at_ms) for one in outcomes.unpacked()] == [("c", 10), ("a", 20), ("b", 30)]
-    assert [one.decision.request_id for one in outcomes.newer_than(1)] == ["a", "b"]
-    assert (outcomes.newer_than(3), len(outcomes.newer_than(0))) == ([], 3)
+    assert [list(outcomes.newer_than(commit)) for commit in range(4)] == [["c", "a", "b"], ["a", "b"], ["b"], []]
+    assert outcomes.newer_than(0) is not outcomes  # it stays as it is while outcomes are added
+    assert [one.decision.request_id for one in outcomes.since(20)] == ["a", "b"]
+    assert [one.decision.request_id for one in outcomes.unusual()] == ["a"]
+
+
+def test_what_a_loaded_change_set_looks_for_is_found_without_unpacking_all_outcomes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A change set may have a million. To unpack them would block the event loop for seconds."""
+    state = ChangeSetState()
+    for number in range(20):
+        state.remember(replace(SUCCESS, sequence=number, request_id=RequestId(f"r{number}")), 5, 10)
+    dead = replace(SUCCESS, request_id=RequestId("dead"), outcome=Outcome.DEAD, code=POISON, message="it kills servers")
+    state.remember(dead, 6, 20)
+    state.remember(replace(dead, request_id=RequestId("again"), redrive=1), 7, 30)
+    unpacked: list[str] = []
+
+    def note(request_id: RequestId, packed: bytes | RecordedOutcome) -> RecordedOutcome:
+        unpacked.append(request_id)
+        return unpack(request_id, packed)
+
+    monkeypatch.setattr("rebaser_core.state.outcomes.unpack", note)
+    settings = SimpleNamespace(retry_for=1.0, batch_max_requests=2)
+    context, commits = cast("Any", SimpleNamespace(settings=settings)), cast("Any", SimpleNamespace(state=state))
+    held = HeldRequests(context, commits)
+    assert held._budget._exhausted == {POISON: 30}
+    detector = PoisonDetector(context, commits, redelivered=False, after=9, until=9, hung=lambda: False)
+    assert detector._poison_ids == {"dead", "again"}
+    with state.view() as view:
+        CheckpointDraft(state, view, Chain())
+        assert not unpacked
+    remembered = remembered_outcomes(state, 20)
+    assert (next(remembered).decision.request_id, unpacked) == ("dead", ["dead"])
 
 
 def test_the_oldest_outcomes_are_forgotten_up_to_the_first_that_is_young_enough() -> None:

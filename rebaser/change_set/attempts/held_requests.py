@@ -40,7 +40,7 @@ class HeldRequests:
     def __init__(self, context: Context, commits: CommitLog) -> None:
         self._context = context
         self._commits = commits
-        outcomes = [*commits.state.outcomes.unpacked(), *commits.state.redriven.unpacked()]
+        outcomes = [*commits.state.outcomes.unusual(), *commits.state.redriven.unusual()]
         self._budget = RetryBudget(int(context.settings.retry_for * 1000), outcomes)
 
     def _first_attempt(self, held: HeldRequest, message: Message) -> Attempt:

@@ -85,7 +85,7 @@ class PoisonDetector:
         self._after = after
         self._until = until
         state = commits.state
-        outcomes = [*state.outcomes.unpacked(), *state.redriven.unpacked()]
+        outcomes = [*state.outcomes.unusual(), *state.redriven.unusual()]
         poison = [outcome.decision for outcome in outcomes if outcome.decision.code == POISON]
         self._poison_ids = {decision.request_id for decision in poison}
         self._decided = frozenset([decision.sequence for decision in poison if decision.sequence <= after])

@@ -11,7 +11,7 @@ from rebaser_core.commit import Commit, Kind
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.updates import Update
 
-# The ms after which outcomes are forgotten again; `rebaser_core.state.outcomes.forget` says why not more often.
+# The ms after which outcomes are forgotten again; `Outcomes.forget` says why not more often.
 FORGET_EVERY = 1000
 
 

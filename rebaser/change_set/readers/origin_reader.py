@@ -6,6 +6,7 @@ The parent's log may be purged afterwards, because the new change set needs only
 """
 
 from dataclasses import replace
+from itertools import islice
 from typing import TypeAlias
 
 import anyio
@@ -89,7 +90,7 @@ def _check_new(key: ChangeSetKey, state: ChangeSetState, before_ms: int) -> None
         raise UnprocessableError(f"{name} already exists: {about}", code="exists")
     if branch is not None or state.edited:
         raise UnprocessableError(f"{name} already exists: use another name", code="exists")
-    if len(remembered_outcomes(state, before_ms)) > MAX_CARRIED:
+    if any(True for _ in islice(remembered_outcomes(state, before_ms), MAX_CARRIED, None)):
         what = "had" if state.status is BranchStatus.DELETED else "has refused"
         raise UnprocessableError(
             f"{name} {what} more than {MAX_CARRIED} requests, whose outcomes are still remembered; use another name,"
