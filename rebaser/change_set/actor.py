@@ -124,7 +124,7 @@ class Actor:
             self._timer = None
 
     def _fire_timer(self) -> None:
-        """Make `run` post a tick, so that an error in an effect is raised there.
+        """Make `run` post a tick. It is not posted here, because `run` has to raise the errors of effects.
 
         If the deadline has been postponed, only set the timer again: waking ten thousand owners for nothing would take
         1 % of a server's CPU time.

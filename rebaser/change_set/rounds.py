@@ -27,7 +27,7 @@ from rebaser_core.messages import check_commit
 if TYPE_CHECKING:
     from rebaser.change_set.readers.request_reader import RequestReader
 
-MAX_TIME = 0.005  # seconds; commits that are not ready by then are made by their owners, one by one
+MAX_TIME = 0.005  # seconds; after that, each owner makes its commit by itself if it is not ready
 
 log = structlog.get_logger(__name__)
 _SUCCESS = Outcome.SUCCESS  # a lookup of an enum member takes 0.1 µs in Python 3.11
@@ -77,8 +77,8 @@ def prepare_together(owners: Sequence[Participant]) -> None:
 
 
 def _run(stage: Callable[[Preparation], bool], preparations: Sequence[Preparation], until: float) -> list[Preparation]:
-    """Return the `preparations` for which `stage` succeeds. Those that are not reached before `until`, a time of
-    `time.monotonic`, are left out."""
+    """Run `stage` for each of `preparations`, and return those for which it succeeds. Stop at `until`, a time of
+    `time.monotonic`."""
     left, clock = [], time.monotonic
     for preparation in preparations:
         if clock() >= until:

@@ -269,8 +269,8 @@ class RequestSender:
     def _attempt(
         self, request: OutgoingRequest, remaining: float, failed_before: RebaserError | None
     ) -> Awaitable[PubAck]:
-        """Return an awaitable that publishes the request and gives its ack. Raise `failed_before`, the error of an
-        earlier attempt, if there is one."""
+        """Return an awaitable that publishes the request and returns its ack. If an earlier attempt failed, raise its
+        error, `failed_before`, instead."""
         if failed_before is not None:
             raise failed_before
         subject = self._subjects.requests(request.key)

@@ -1,8 +1,8 @@
 """The outcomes of requests that a state remembers, and how it forgets them.
 
-A change set may decide thousands of requests per second and remembers their outcomes for minutes, so an outcome is kept
-small: that of a request that was simply applied is a few bytes, which Python's garbage collector does not track. To
-unpack all of them takes seconds.
+A change set may decide thousands of requests per second, and remembers their outcomes for minutes. The outcome of a
+request that was simply applied is therefore stored as bytes, which take little memory and which Python's garbage
+collector does not track. Unpacking a million outcomes takes seconds.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ class RecordedOutcome:
 
 
 class Outcomes(dict[RequestId, bytes | RecordedOutcome]):
-    """Recorded outcomes by request id, oldest first, each packed as `pack` returns it."""
+    """A map from request ids to recorded outcomes, oldest first. Its values are what `pack` returns."""
 
     __slots__ = ()
 
@@ -80,7 +80,7 @@ def pack(decision: Decision, commit: int, at_ms: int) -> bytes | RecordedOutcome
         try:
             return _NUMBERS.pack(commit, at_ms, decision.sequence, decision.performed) + decision.digest
         except error:
-            pass  # a number takes more than 64 bits
+            pass  # a number does not fit into 64 bits, so the outcome is kept as an object
     return RecordedOutcome(decision, commit, at_ms)
 
 
