@@ -29,7 +29,7 @@ BUGS = (
     bug(
         "an append that is not answered counts as landed",
         "harsh",
-        19,
+        30,
         COMMIT_LOG,
         """                may_have_landed = True
 """,
@@ -49,7 +49,7 @@ BUGS = (
     bug(
         "whatever stands behind the expected sequence counts as our own",
         "harsh",
-        3,
+        98,
         COMMIT_LOG,
         "if decode_commit(stored.headers, stored.data).id == commit_id:",
         "if decode_commit(stored.headers, stored.data).id:",
