@@ -12,7 +12,7 @@ import anyio
 from rebaser_client.nats.connection import Connection
 from rebaser_client.nats.messages import Msg
 from rebaser_core.encoding.envelope import JSON, REPLY_INBOX, dumps
-from rebaser_core.explain.facts import OwnerFacts, UpdateTimes
+from rebaser_core.explain.owner_facts import OwnerFacts, UpdateTimes
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
 

@@ -7,7 +7,8 @@ consequences.
 from collections.abc import Callable, Iterator
 
 from rebaser_core.explain import surroundings
-from rebaser_core.explain.facts import ChangeSetFacts, OwnerFacts, ServerFacts
+from rebaser_core.explain.facts import ChangeSetFacts, ServerFacts
+from rebaser_core.explain.owner_facts import OwnerFacts
 from rebaser_core.explain.reason import WaitReason, age, times
 from rebaser_core.shell import command
 

@@ -13,7 +13,8 @@ from rebaser_client import Derive, RebaserClient, Set, Update
 from rebaser_client.admin.explanations import Explanation
 from rebaser_client.log.changes import LogEntry
 from rebaser_core.commit import Commit, Kind
-from rebaser_core.explain.facts import AttemptFacts, ChangeSetFacts, LogFacts, OwnerFacts, ServerFacts, UpdateTimes
+from rebaser_core.explain.facts import AttemptFacts, ChangeSetFacts, LogFacts, ServerFacts
+from rebaser_core.explain.owner_facts import OwnerFacts, UpdateTimes
 from rebaser_core.explain.reasons import explain
 from tests.conftest import Events
 from tests.support.troubled_updates import troubled, troubled_updates

@@ -7,7 +7,8 @@ Times are virtual seconds.
 from collections.abc import Iterator
 
 from rebaser_core.commit import Outcome
-from rebaser_core.explain.facts import ChangeSetFacts, LogFacts, OwnerFacts, QueueFacts, ServerFacts, TaskFacts
+from rebaser_core.explain.facts import ChangeSetFacts, LogFacts, QueueFacts, ServerFacts, TaskFacts
+from rebaser_core.explain.owner_facts import OwnerFacts
 from rebaser_core.explain.reasons import explain
 from rebaser_core.messages import decode_commit
 from rebaser_core.streams.subjects import Subjects

@@ -1,6 +1,7 @@
 """Tests what `rebaser enqueue` prints about values and formulas after an edit."""
 
-from rebaser.cli.sending.outcome import failure_lines, tally_text, unknown_input_warnings
+from rebaser.cli.output.wording import tally_text
+from rebaser.cli.sending.outcome import failure_lines, unknown_input_warnings
 from rebaser_core.commit import Applied, Commit, Kind
 from rebaser_core.state.change_set import ChangeSetState
 from rebaser_core.state.tally import Tally

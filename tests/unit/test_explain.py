@@ -18,12 +18,12 @@ from rebaser_core.explain.facts import (
     ChangeSetFacts,
     DeadFacts,
     LogFacts,
-    OwnerFacts,
     QueueFacts,
     ServerFacts,
     StreamFacts,
     TaskFacts,
 )
+from rebaser_core.explain.owner_facts import OwnerFacts
 from rebaser_core.explain.reasons import explain
 from rebaser_core.ids import ChangeSetKey
 

@@ -15,7 +15,7 @@ from rebaser_client.admin.servers import ServerInfo, UpdateInfo
 from rebaser_client.admin.stream_usage import TasksStatus
 from rebaser_client.log.heads import Head
 from rebaser_core.commit import Commit, Kind
-from rebaser_core.explain.facts import OwnerFacts
+from rebaser_core.explain.owner_facts import OwnerFacts
 from rebaser_core.ids import ChangeSetKey, ulid
 from rebaser_core.messages import encode_commit
 from rebaser_core.updates import Set

@@ -1,6 +1,11 @@
 """Builds phrases that several commands print."""
 
+from typing import TYPE_CHECKING
+
 from rebaser.cli.output import console
+
+if TYPE_CHECKING:
+    from rebaser_core.state.tally import Tally
 
 
 def progress_text(done: int, total: int | None, seconds: float) -> str:
@@ -14,3 +19,9 @@ def progress_text(done: int, total: int | None, seconds: float) -> str:
 def recompute_text(function: str | None) -> str:
     """Return a text that describes the values that a recompute concerns: those of `function`, or all if it is None."""
     return "all derived values" if function is None else f"values of {console.safe(function)}"
+
+
+def tally_text(tally: "Tally") -> str:
+    """Return the number of values in each state as text, for instance `3 ok, 1 error`."""
+    counts = ", ".join(f"{count:,} {state.value}" for state, count in tally.counts.items() if count)
+    return counts or "no values"

@@ -1,5 +1,4 @@
-"""Describes the result of an edit: the number of values in each state, errors, and formulas that use ids that do not
-exist."""
+"""Describes the result of an edit: errors, and formulas that use ids that do not exist."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -12,12 +11,6 @@ if TYPE_CHECKING:
     from rebaser_core.state.tally import Tally
 
 SHOWN = 3  # maximum number of warnings, and of names in a warning
-
-
-def tally_text(tally: "Tally") -> str:
-    """Return the number of values in each state as text, for instance `3 ok, 1 error`."""
-    counts = ", ".join(f"{count:,} {state.value}" for state, count in tally.counts.items() if count)
-    return counts or "no values"
 
 
 def failure_lines(tally: "Tally") -> list[str]:

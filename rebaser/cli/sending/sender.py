@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from rebaser.cli.errors import CommandFailed, with_advice
 from rebaser.cli.output import console
-from rebaser.cli.output.wording import recompute_text
-from rebaser.cli.sending.outcome import failure_lines, tally_object, tally_text, unknown_input_warnings
+from rebaser.cli.output.wording import recompute_text, tally_text
+from rebaser.cli.sending.outcome import failure_lines, tally_object, unknown_input_warnings
 from rebaser.cli.sending.source import UpdateSource
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey

@@ -11,8 +11,7 @@ from rebaser.cli.completion import complete_workspace
 from rebaser.cli.errors import CommandFailed
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, Prefix, checked_key, optional_change_set, optional_workspace
 from rebaser.cli.output import console
-from rebaser.cli.output.wording import progress_text
-from rebaser.cli.sending.outcome import tally_text
+from rebaser.cli.output.wording import progress_text, tally_text
 from rebaser_core.shell import command
 
 if TYPE_CHECKING:
