@@ -229,12 +229,15 @@ async def test_large_modules_are_not_imported_in_the_thread_that_answers(monkeyp
 @pytest.mark.anyio
 async def test_few_states_are_loaded_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     installation, cache, load = Installation(), StateCache(), Installation.state
-    running, most = 0, 0
+    running, most, full = 0, 0, anyio.Event()
 
     async def counted(self: Installation, workspace: str, change_set: str) -> ChangeSetState:
         nonlocal running, most
         running += 1
         most = max(most, running)
+        if running == states.MAX_LOADS:
+            full.set()
+        await full.wait()  # the others may still be in a thread, where they count as blocked
         await anyio.wait_all_tasks_blocked()
         running -= 1
         return await load(self, workspace, change_set)
