@@ -21,7 +21,7 @@ EXPIRING = (BranchStatus.APPLIED, BranchStatus.ABANDONED)
 CHUNK = 128  # number of commits whose headers are read before other tasks may run
 # A busy fleet writes many commits to each log between two sweeps. If there are more new commits than this number per
 # log on average, only the newest commit of each log is read, although NATS has to look for it in the whole stream.
-FEW_PER_LOG = 2
+FEW_PER_LOG = 1
 SILENCE = 1.0  # seconds without a header until the tracker asks NATS whether there are more
 
 

@@ -17,7 +17,7 @@ BUGS = (
     bug(
         "the sweeper passes over requests",
         "harsh",
-        30,
+        33,
         SWEEPER,
         'waiting = await self._names(subjects.requests_stream, f"{subjects.root}.requests.", "")',
         "waiting: set[str] = set()",

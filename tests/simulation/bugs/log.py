@@ -49,7 +49,7 @@ BUGS = (
     bug(
         "whatever stands behind the expected sequence counts as our own",
         "harsh",
-        98,
+        133,
         COMMIT_LOG,
         "if decode_commit(stored.headers, stored.data).id == commit_id:",
         "if decode_commit(stored.headers, stored.data).id:",
