@@ -7,6 +7,7 @@ have rare heartbeats, and this module looks at the queues that have requests: on
 
 import random
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 import anyio
@@ -21,7 +22,7 @@ from rebaser_core.ids import ChangeSetKey
 
 log = structlog.get_logger(__name__)
 
-CHECK = 2.5  # seconds between two checks; a request counts as undelivered if it was stored before the last check
+CHECK = 1.5  # seconds between two checks; a request counts as undelivered if it was stored before the last check
 MAX_SUBJECTS = 20_000  # if more queues have requests, listing them takes too long, and the heartbeats have to suffice
 READS = 64  # number of queues that a check reads at once; it goes on while at least half of them are stuck
 TURN = 1000  # number of queues that a check looks at before other tasks run
@@ -46,6 +47,8 @@ class QueueWatch:
         self._js = context.js
         self._subjects = context.subjects
         self._queue_of = queue_of
+        self._listed: AbstractSet[str] = frozenset()  # the subjects that had requests at the last check
+        self._end = 0  # the end of the stream of requests at the last check
         self._seen: dict[ChangeSetKey, Sighting] = {}
 
     async def run(self) -> None:
@@ -62,20 +65,28 @@ class QueueWatch:
 
     async def check(self) -> None:
         """Replace the consumer of each queue that got nothing since the last check although requests were waiting then.
-        Raise the errors of `JetStream`."""
+        Raise the errors of `JetStream`.
+
+        On a busy server, thousands of queues have requests at each check, and looking at each of them would take as
+        long as hundreds of requests. So a check looks only at queues that also had requests at the last check.
+        """
         before, self._seen = self._seen, {}
+        listed, self._listed = self._listed, frozenset()
         stream, head = self._subjects.requests_stream, f"{self._subjects.root}.requests."
         info = await self._js.stream_info(stream)
         if not 0 < info.subjects <= MAX_SUBJECTS:
             return
+        counts = await self._js.subject_counts(stream, f"{head}*.*")
+        end, self._end, self._listed = self._end, info.last_sequence, counts.keys()
         suspects: list[tuple[str, ChangeSetKey]] = []
-        for number, (subject, count) in enumerate((await self._js.subject_counts(stream, f"{head}*.*")).items(), 1):
+        for number, subject in enumerate(listed & counts.keys(), 1):
             if not number % TURN:
                 await anyio.lowlevel.checkpoint()
             key = ChangeSetKey(*subject[len(head) :].split("."))  # invalid names need no check: nobody owns them
             queue = self._queue_of(key)
-            if queue is None or queue.pending or queue.failure is not None:
-                continue
+            if queue is None or queue.pending or queue.failure is not None or queue.delivered > end:
+                continue  # if a request that was stored since the last check is delivered, the consumer works
+            count = counts[subject]
             last = before.get(key)
             same = last is not None and last.queue is queue and _got_nothing(last)
             fine = last is not None and same and last.fine and last.count == count
