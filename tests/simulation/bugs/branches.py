@@ -217,7 +217,7 @@ BUGS = (
     bug(
         "a branch whose derived values are not up to date is applied",
         "gentle",
-        28,
+        69,
         OFFER,
         "    if covered < edited and not apply.allow_stale:\n",
         "    if False:\n",

@@ -29,7 +29,7 @@ BUGS = (
     bug(
         "an append that is not answered counts as landed",
         "harsh",
-        30,
+        24,
         COMMIT_LOG,
         """                may_have_landed = True
 """,
@@ -39,7 +39,7 @@ BUGS = (
     bug(
         "an append that is not answered counts as lost",
         "gentle",
-        6,
+        3,
         COMMIT_LOG,
         """                may_have_landed = True
 """,
@@ -49,7 +49,7 @@ BUGS = (
     bug(
         "whatever stands behind the expected sequence counts as our own",
         "harsh",
-        133,
+        3,
         COMMIT_LOG,
         "if decode_commit(stored.headers, stored.data).id == commit_id:",
         "if decode_commit(stored.headers, stored.data).id:",
@@ -124,7 +124,7 @@ BUGS = (
     bug(
         "what an update computed is not in the next delta of a checkpoint",
         "gentle",
-        41,
+        10,
         "rebaser_core.state.value_columns",
         "        self._touched[row] = 1\n        if fault is not None:",
         "        if fault is not None:",
@@ -140,7 +140,7 @@ BUGS = (
     bug(
         "a decision reads from any replica",
         "calm",
-        3,
+        5,
         "rebaser_client.jetstream.api",
         """        try:
             stored =""",
@@ -171,7 +171,7 @@ BUGS = (
     bug(
         "who defined a value is forgotten when the overlay is merged",
         "gentle",
-        6,
+        9,
         "rebaser_core.state.overlay",
         "columns.state[row], columns.edited[row] = STATE_CODES[cell.state], cell.edited",
         "columns.state[row] = STATE_CODES[cell.state]",

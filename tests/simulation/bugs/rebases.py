@@ -30,7 +30,7 @@ BUGS = (
     bug(
         "a rebase takes what the branch has edited",
         "gentle",
-        50,
+        2,
         REPLAY,
         "        elif same_definition(ours, common) or (",
         "        elif same_definition(ours, common) or True or (",
@@ -78,7 +78,7 @@ BUGS = (
     bug(
         "a second replay forgets what both sides had left",
         "gentle",
-        50,
+        137,
         REPLAY,
         "        common = base if known is None else known.base\n",
         "        common = base\n",
@@ -86,7 +86,7 @@ BUGS = (
     bug(
         "a blind edit settles a conflict",
         "gentle",
-        93,
+        137,
         DECIDE,
         "                if request.expect_at is not None and request.action is None:\n",
         "                if request.action is None:\n",
@@ -94,7 +94,7 @@ BUGS = (
     bug(
         "an edit that did not see the conflict settles it",
         "gentle",
-        50,
+        341,
         DECIDE,
         " or (id_ in conflicts and conflicts[id_].recorded_at > at)",
         "",
@@ -118,7 +118,7 @@ BUGS = (
     bug(
         "a conflict stays although the target went back",
         "gentle",
-        50,
+        202,
         REPLAY,
         "in_conflict = not same_definition(their, common)",
         "in_conflict = True",
@@ -158,7 +158,7 @@ BUGS = (
     bug(
         "a branch with conflicts is applied",
         "gentle",
-        334,
+        255,
         "rebaser_core.decisions.apply",
         "    if then.conflicts:\n",
         "    if False:\n",
@@ -175,7 +175,7 @@ BUGS = (
     bug(
         "a pull comes in front of what is queued",
         "gentle",
-        183,
+        22,
         BRANCH_PULLER,
         "        until = 0 if newest is None else newest.sequence\n",
         "        until = 0\n",
@@ -200,7 +200,7 @@ BUGS = (
     bug(
         "a closed branch is brought up to date",
         "gentle",
-        93,
+        334,
         BRANCH_PULLER,
         "return branch if follows and refuse_rebase(state) is None and not",
         "return branch if follows and not",
@@ -216,7 +216,7 @@ BUGS = (
     bug(
         "a rebase does not notice that a pull came first",
         "gentle",
-        93,
+        381,
         PROCESSOR,
         "        if not theirs.fits(branch):\n",
         "        if False:\n",

@@ -18,7 +18,7 @@ BUGS = (
     bug(
         "two updates at a time",
         "harsh",
-        19,
+        5,
         LIFECYCLE,
         "if state.owes and (state.dvu is Dvu.IDLE or (state.dvu is Dvu.WAITING and now >= state.retry_at)):",
         "if state.owes and (state.dvu is not Dvu.WAITING or now >= state.retry_at):",
@@ -104,7 +104,7 @@ BUGS = (
     bug(
         "tasks have a message id",
         "gentle",
-        2,
+        1,
         "rebaser_client.requests.task_publisher",
         'await js.publish(subjects.task(key), b"")',
         'await js.publish(subjects.task(key), b"", {"Nats-Msg-Id": str(key)})',
@@ -123,7 +123,7 @@ BUGS = (
     bug(
         "the client sends again under a new id",
         "harsh",
-        2,
+        10,
         "rebaser_client.requests.sender",
         """            except TransientError:
                 maybe_stored = True
