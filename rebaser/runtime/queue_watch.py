@@ -22,7 +22,7 @@ from rebaser_core.ids import ChangeSetKey
 
 log = structlog.get_logger(__name__)
 
-CHECK = 1.5  # seconds between two checks; a request counts as undelivered if it was stored before the last check
+CHECK = 1.5  # seconds between two checks
 MAX_SUBJECTS = 20_000  # if more queues have requests, listing them takes too long, and the heartbeats have to suffice
 READS = 64  # number of queues that a check reads at once; it goes on while at least half of them are stuck
 TURN = 1000  # number of queues that a check looks at before other tasks run
@@ -30,8 +30,9 @@ TURN = 1000  # number of queues that a check looks at before other tasks run
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What a check saw of a queue: the last request that was delivered, the end of the stream of requests, and the
-    number of requests in the stream. If `fine` is true, a read has shown that these requests were all delivered."""
+    """What a check saw of a queue: the last request that was delivered, and the number of requests in the stream. `end`
+    is the end of the stream of requests at the check before. If `fine` is true, a read has shown that these requests
+    were all delivered."""
 
     queue: OrderedConsumer
     delivered: int
@@ -64,11 +65,12 @@ class QueueWatch:
                 log.warning("queue_check_failed", reason=error.message)
 
     async def check(self) -> None:
-        """Replace the consumer of each queue that got nothing since the last check although requests were waiting then.
-        Raise the errors of `JetStream`.
+        """Replace the consumer of each queue that got nothing since the last check although a request was already
+        waiting at the check before that. Raise the errors of `JetStream`.
 
-        On a busy server, thousands of queues have requests at each check, and looking at each of them would take as
-        long as hundreds of requests. So a check looks only at queues that also had requests at the last check.
+        The first check in a row that lists a queue only remembers its subject, the second sees what has been delivered,
+        and the third judges. On a busy server, a check lists thousands of queues, nearly all of them for the first
+        time, and looking at each of these would take as long as deciding hundreds of requests.
         """
         before, self._seen = self._seen, {}
         listed, self._listed = self._listed, frozenset()
@@ -90,7 +92,7 @@ class QueueWatch:
             last = before.get(key)
             same = last is not None and last.queue is queue and _got_nothing(last)
             fine = last is not None and same and last.fine and last.count == count
-            self._seen[key] = Sighting(queue, queue.delivered, info.last_sequence, count, fine)
+            self._seen[key] = Sighting(queue, queue.delivered, end, count, fine)
             if same:
                 suspects.append((subject, key))
         await self._replace_stuck(suspects, before)

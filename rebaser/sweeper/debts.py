@@ -9,7 +9,6 @@ from anyio import lowlevel
 
 from rebaser.change_set.known_functions import any_available, load_functions
 from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
-from rebaser_client.jetstream.ordered.position import Start
 from rebaser_core.commit import BranchStatus
 from rebaser_core.encoding.envelope import COVERS
 from rebaser_core.errors import UnprocessableError
@@ -19,9 +18,6 @@ from rebaser_core.streams.subjects import Subjects
 
 EXPIRING = (BranchStatus.APPLIED, BranchStatus.ABANDONED)
 CHUNK = 128  # number of commits whose headers are read before other tasks may run
-# A busy fleet writes many commits to each log between two sweeps. If there are more new commits than this number per
-# log on average, only the newest commit of each log is read, although NATS has to look for it in the whole stream.
-FEW_PER_LOG = 1
 SILENCE = 1.0  # seconds without a header until the tracker asks NATS whether there are more
 
 
@@ -59,26 +55,24 @@ class DebtTracker:
     async def read(self) -> set[str]:
         """Return the change sets that need an owner, as `ws.cs`.
 
-        The first call reads the headers of the newest commit of each change set. Later calls read the headers of all
-        newer commits, or again of the newest commit of each change set if these are far fewer. Raise `TransientError`
-        if NATS does not answer.
+        The first call reads the headers of one commit per change set. Later calls read only the headers of newer
+        commits. Raise `TransientError` if NATS does not answer.
         """
         info = await self._js.stream_info(self._subjects.commits_stream)
         if info.created != self._created or info.last_sequence < self._read:
             self._created, self._read, self._names, self.closed = info.created, 0, set(), {}
             self.newest_ns, self.owing_since, self._covered = 0, {}, {}
         if info.messages and info.last_sequence > self._read:
-            few = info.last_sequence - self._read <= FEW_PER_LOG * info.subjects
-            await self._read_to(info.last_sequence, self._read + 1 if self._read and few else "last_per_subject")
+            await self._read_to(info.last_sequence)
         return self._names
 
-    async def _read_to(self, last: int, start: Start) -> None:
+    async def _read_to(self, last: int) -> None:
         await load_functions()
         consumer = OrderedConsumer(
             self._js,
             self._subjects.commits_stream,
             self._all,
-            start=start,
+            start=self._read + 1 if self._read else "last_per_subject",
             headers_only=True,
         )
         async with consumer:
@@ -101,7 +95,7 @@ class DebtTracker:
         try:
             _, debt = read_sweep_headers(headers)
         except UnprocessableError:
-            return  # the message is not a commit, and is also skipped when a state is loaded; what was known is kept
+            return  # the message is not a commit, and is also skipped when a state is loaded
         name = message.subject[len(self._all) - len("*.*") :]
         if read_status_after(headers) in EXPIRING and not read_protected(headers):
             self.closed[name] = ClosedSince(message.stream_sequence, message.timestamp_ns)

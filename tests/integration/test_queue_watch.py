@@ -41,7 +41,7 @@ async def delete_consumers(js: JetStream, stream: str) -> None:
 
 
 async def test_a_request_that_no_consumer_delivers_is_delivered_after_the_third_check(
-    js: JetStream, subjects: Subjects, client: RebaserClient, queue: OrderedConsumer, watch: QueueWatch
+    js: JetStream, subjects: Subjects, client: RebaserClient, queue: OrderedConsumer, watch: QueueWatch, events: Events
 ) -> None:
     await client.enqueue_updates("ws", "cs", [Set("a", 1)])
     await queue.wait()
@@ -50,8 +50,9 @@ async def test_a_request_that_no_consumer_delivers_is_delivered_after_the_third_
     await client.enqueue_updates("ws", "cs", [Set("a", 2)])
     for _ in range(2):
         await watch.check()
-        assert queue.pending == 0, "the request could still be on its way"
+        assert not events.named("ordered_reset"), "the request could still be on its way"
     await watch.check()
+    assert len(events.named("ordered_reset")) == 1
     await queue.wait()
     assert [message.stream_sequence for message in queue.take(10)] == [first + 1]
 
@@ -128,7 +129,7 @@ async def test_queues_whose_requests_stay_although_they_were_delivered_do_not_hi
         key, queue = next(iter(queues.items()))
         await delete_consumers(js, subjects.requests_stream)
         await client.enqueue_updates(key.workspace, key.change_set, [Set("a", 2)])
-        for _ in range(2):
+        for _ in range(3):
             await watch.check()
         with anyio.fail_after(60):
             await queue.wait()
@@ -167,8 +168,9 @@ async def test_a_consumer_that_has_delivered_a_newer_request_is_not_suspected(
         await queue.wait()
         queue.take(10)
         await watch.check()
+    await watch.check()
     assert "next" not in reads
-    for _ in range(3):
+    for _ in range(2):
         await watch.check()
-    assert "next" in reads
+    assert "next" in reads, "the last request has not been deleted for two checks"
     assert not events.named("ordered_reset")

@@ -156,17 +156,6 @@ WAYS = [
     Way("ids of all heads", f"{CORE}state.patterns.id_tree:IdTree.cover", lambda given, _: given[0]._heads is None),
     # -- deletion
     Way("a change set deleted", "rebaser.change_set.log.tombstones:store_emptied"),
-    # -- the sweeper
-    Way(
-        "headers of the newest commits swept",
-        "rebaser.sweeper.debts:DebtTracker._read_to",
-        lambda given, _: given[2] == "last_per_subject",
-    ),
-    Way(
-        "headers of all new commits swept",
-        "rebaser.sweeper.debts:DebtTracker._read_to",
-        lambda given, _: given[2] != "last_per_subject",
-    ),
     # -- checkpoints
     Way("a base", f"{CORE}checkpoint.writer:CheckpointDraft.write", lambda given, _: given[0].is_base),
     Way("a delta", f"{CORE}checkpoint.writer:CheckpointDraft.write", lambda given, _: not given[0].is_base),
