@@ -104,9 +104,11 @@ class History:
 
 
 def read_history(paths: Iterable[Path]) -> History:
+    """Read what clients have written so far. A line that is being written at this moment is left out."""
     history = History()
     for path in sorted(paths):
         with path.open() as lines:
             for line in lines:
-                history.add(json.loads(line))
+                if line.endswith("\n"):
+                    history.add(json.loads(line))
     return history
