@@ -1,8 +1,8 @@
 """The settings that every process needs to reach an installation, read from command-line flags and from environment
 variables (`REBASER_…`).
 
-Commands that only talk to servers import nothing else of the settings: to build the model of all settings would take a
-tenth of the time in which they start.
+Commands that only talk to servers import no other settings, because building the model of all settings would make
+their start a tenth longer.
 """
 
 import os

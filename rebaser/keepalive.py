@@ -13,8 +13,8 @@ from rebaser.change_set.owner import Owner
 from rebaser_client.jetstream import JetStream
 
 SLICE = 1000  # tasks that are reported to be in progress in one iteration of the event loop
-# To measure all states takes as long as the rest of a round, so each round measures one of so many. New states are
-# measured when they are loaded.
+# Measuring all states would take as long as the rest of a round, so each round measures one state in five. A state is
+# also measured when it is loaded.
 MEASURE_EVERY = 5
 
 

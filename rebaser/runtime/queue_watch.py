@@ -30,9 +30,9 @@ TURN = 1000  # number of queues that a check looks at before other tasks run
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What a check saw of a queue: the last request that was delivered, and the number of requests in the stream. `end`
-    is the end of the stream of requests at the check before. If `fine` is true, a read has shown that these requests
-    were all delivered."""
+    """What a check saw of a queue. `delivered` is the sequence of the last request that was delivered, and `count` is
+    the number of the queue's requests in the stream. `end` is the last sequence of the stream at the check before. If
+    `fine` is true, a read has shown that all of these requests were delivered."""
 
     queue: OrderedConsumer
     delivered: int
@@ -49,7 +49,7 @@ class QueueWatch:
         self._subjects = context.subjects
         self._queue_of = queue_of
         self._listed: AbstractSet[str] = frozenset()  # the subjects that had requests at the last check
-        self._end = 0  # the end of the stream of requests at the last check
+        self._end = 0  # the last sequence of the stream of requests at the last check
         self._seen: dict[ChangeSetKey, Sighting] = {}
 
     async def run(self) -> None:

@@ -48,7 +48,7 @@ class Outcomes(dict[RequestId, bytes | RecordedOutcome]):
         return (packed for packed in self.values() if isinstance(packed, RecordedOutcome))
 
     def since(self, at_ms: int) -> Iterator[RecordedOutcome]:
-        """Yield the outcomes, except for the oldest, as far as they were recorded before `at_ms`."""
+        """Yield the outcomes, oldest first, without the oldest ones that were recorded before `at_ms`."""
         for request_id, packed in dropwhile(lambda item: _time_of(item[1]) < at_ms, self.items()):
             yield unpack(request_id, packed)
 

@@ -154,7 +154,8 @@ async def test_of_a_busy_server_only_queues_that_had_requests_before_are_looked_
 async def test_a_consumer_that_has_delivered_a_newer_request_is_not_suspected(
     js: JetStream, subjects: Subjects, client: RebaserClient, queue: OrderedConsumer, events: Events
 ) -> None:
-    """Its decided requests have not been deleted yet. Looking for undelivered ones would take a read for each queue."""
+    """Its decided requests have not been deleted yet. To look for undelivered ones, the check would have to read each
+    queue."""
     reads: list[str] = []
 
     class Reads:

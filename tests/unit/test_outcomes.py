@@ -72,7 +72,7 @@ def test_outcomes_are_read_from_the_oldest_to_the_newest() -> None:
         outcomes[decision.request_id] = pack(decision, commit, 10 * commit)
     assert [(one.decision.request_id, one.at_ms) for one in outcomes.unpacked()] == [("c", 10), ("a", 20), ("b", 30)]
     assert [list(outcomes.newer_than(commit)) for commit in range(4)] == [["c", "a", "b"], ["a", "b"], ["b"], []]
-    assert outcomes.newer_than(0) is not outcomes  # it stays as it is while outcomes are added
+    assert outcomes.newer_than(0) is not outcomes  # a copy, which does not change when outcomes are added
     assert [one.decision.request_id for one in outcomes.since(20)] == ["a", "b"]
     assert [one.decision.request_id for one in outcomes.unusual()] == ["a"]
 

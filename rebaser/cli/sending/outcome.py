@@ -1,4 +1,4 @@
-"""Describes the result of an edit: errors, and formulas that use ids that do not exist."""
+"""Describes the result of an edit: its values and errors, and formulas that use ids that do not exist."""
 
 import re
 from collections.abc import Iterable, Sequence
