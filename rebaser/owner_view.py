@@ -4,13 +4,11 @@ Invariant: this module only reads owners. It counts the owners in each call, and
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable
 
 from rebaser.change_set.lifecycle import Dvu, Phase
 from rebaser.change_set.owner import Owner
-from rebaser.runtime.progress import Progress
 from rebaser.snapshot import PUT_OFF, Census, SlowUpdate
-from rebaser_core.ids import ChangeSetKey
 
 
 def describe_owner(owner: Owner, now: float) -> dict[str, object]:
@@ -49,10 +47,3 @@ def take_census(owners: Collection[Owner], slow_updates: Iterable[SlowUpdate], n
         values=sum(len(log.state.cells) for log in logs),
         tail_max=max((log.tail_weight for log in logs), default=0),
     )
-
-
-def running_updates(owners: Mapping[ChangeSetKey, Owner]) -> Iterator[tuple[ChangeSetKey, Progress]]:
-    """Yield each change set whose update is running, with the progress of that update."""
-    for key, owner in owners.items():
-        if (progress := owner.progress) is not None:
-            yield key, progress

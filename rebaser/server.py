@@ -9,7 +9,6 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 
 import anyio
 import anyio.lowlevel
@@ -22,10 +21,10 @@ from rebaser.change_set.lifecycle import Phase, Reason
 from rebaser.change_set.owner import Owner
 from rebaser.gc.schedule import CollectionSchedule
 from rebaser.keepalive import keep_tasks_alive
-from rebaser.owner_view import describe_owner, running_updates, take_census
+from rebaser.owner_view import describe_owner, take_census
 from rebaser.runtime.context import Context
 from rebaser.runtime.context_view import view_context
-from rebaser.runtime.progress import ProgressReporter
+from rebaser.runtime.progress_reporter import ProgressReporter
 from rebaser.runtime.python_gc import FrozenGarbage
 from rebaser.runtime.queue_watch import QueueWatch
 from rebaser.runtime.slots import SlotCount
@@ -58,7 +57,7 @@ class Server:
         self._sweeper = make_sweeper(context)
         self._collection = CollectionSchedule(context, context.settings.collection_interval())
         self._owners: OrderedDict[ChangeSetKey, Owner] = OrderedDict()  # an owner's methods may reorder this dict
-        self._updates_reporter = ProgressReporter(context, partial(running_updates, self._owners))
+        self._updates_reporter = ProgressReporter(context)
         self._held: dict[ChangeSetKey, Task] = {}  # tasks without an owner, because no slot is free
         self._successor_tasks: dict[ChangeSetKey, Task] = {}  # delivered while their previous owners end
         self._returned = ReturnedTasks(context.now)

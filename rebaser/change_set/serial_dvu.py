@@ -43,8 +43,11 @@ class SerialDvu:
         self._context = context
         self._commits = commits
         self._log = commits.logger
-        self.progress: Progress | None = None
         self._attempts = CountedAttempts(context, commits, DVU_ATTEMPT, "dvu", redelivered=redelivered, hung=hung)
+
+    @property
+    def progress(self) -> Progress | None:
+        return self._context.running_updates.get(self._commits.key)
 
     def deferral(self) -> float:
         """Return the seconds until the first update may start. Log a deferral, and show it in the status."""
@@ -72,7 +75,7 @@ class SerialDvu:
                     code="internal",
                 ) from error
             finally:
-                self.progress = None
+                self._context.running_updates.pop(self._commits.key, None)
             self._attempts.recording = False
 
     async def _await_spark(self) -> None:
@@ -93,7 +96,8 @@ class SerialDvu:
                 commits.debt.update_began()
                 if commits.spans is not None:
                     bind_contextvars(**commits.spans.update_planned(view.sequence))  # for all events of this task
-                self.progress = progress = Progress(view.sequence, self._context.now())
+                progress = Progress(view.sequence, self._context.now())
+                self._context.running_updates[commits.key] = progress
                 computed = await self._compute(view, progress)
                 progress.enter(self._context.now(), "commit", progress.plan, progress.wave)
                 await lock.enter_async_context(commits.append_lock())

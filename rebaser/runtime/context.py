@@ -17,6 +17,7 @@ from rebaser.embedded.spark import Jvm
 from rebaser.runtime.dead_letters import DeadLetterPublisher
 from rebaser.runtime.health import HealthStatus
 from rebaser.runtime.measured import MeasuredBlobs, MeasuredJetStream
+from rebaser.runtime.progress import Progress
 from rebaser.runtime.reading import Loads
 from rebaser.runtime.recent_updates import RecentUpdates
 from rebaser.runtime.request_deleter import RequestDeleter
@@ -33,7 +34,7 @@ from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log.reader import StateLoader
 from rebaser_core.errors import TransientError
-from rebaser_core.ids import random_ulid
+from rebaser_core.ids import ChangeSetKey, random_ulid
 from rebaser_core.streams.subjects import Subjects
 
 if TYPE_CHECKING:
@@ -48,9 +49,9 @@ RETRY_NATS, RETRY_NATS_MAX = 0.2, 5.0  # initial and maximum seconds between att
 class Context:
     """The shared parts of one server. `now` returns monotonic seconds, `now_ms` Unix milliseconds, `new_id` a new ULID.
     `requests_info` describes the stream of requests. `memory` is the number of bytes of memory that this process may
-    use. `tails` keeps the commits that were copied for new change sets. Owners whose requests arrive together prepare
-    their commits in a `round`. `traces` makes the spans of change sets; it
-    is None if traces are off.
+    use. `tails` keeps the commits that were copied for new change sets. `running_updates` has the progress of each
+    update that is running. Owners whose requests arrive together prepare their commits in a `round`. `traces` makes the
+    spans of change sets; it is None if traces are off.
 
     An owner holds `suspect_request_lock` while it attempts a request that may have killed servers (see
     `rebaser.change_set.attempts.poison`), and `suspect_dvu_lock` while it runs a DVU that may have killed servers.
@@ -74,6 +75,7 @@ class Context:
     tails: TailCache = field(default_factory=TailCache)
     health: HealthStatus = field(default_factory=HealthStatus)
     loads: Loads = field(default_factory=Loads)
+    running_updates: dict[ChangeSetKey, Progress] = field(default_factory=dict)
     recent_updates: RecentUpdates = field(default_factory=RecentUpdates)
     suspect_request_lock: anyio.Lock = field(default_factory=anyio.Lock)
     suspect_dvu_lock: anyio.Lock = field(default_factory=anyio.Lock)

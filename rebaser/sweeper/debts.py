@@ -10,7 +10,7 @@ from anyio import lowlevel
 from rebaser.change_set.known_functions import any_available, load_functions
 from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
 from rebaser_core.commit import BranchStatus
-from rebaser_core.encoding.envelope import COVERS
+from rebaser_core.encoding.envelope import BRANCH, COVERS, DEBT, UNKNOWN
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.messages import read_protected, read_status_after, read_sweep_headers, read_unknown
 from rebaser_core.record import record
@@ -18,6 +18,7 @@ from rebaser_core.streams.subjects import Subjects
 
 EXPIRING = (BranchStatus.APPLIED, BranchStatus.ABANDONED)
 CHUNK = 128  # number of commits whose headers are read before other tasks may run
+_RECORDED = frozenset((BRANCH, UNKNOWN))  # headers that may have to be recorded although no update is due
 SILENCE = 1.0  # seconds without a header until the tracker asks NATS whether there are more
 
 
@@ -91,12 +92,14 @@ class DebtTracker:
         return await self._js.next(self._subjects.commits_stream, self._all, self._read + 1) is None
 
     def _record(self, message: Message) -> None:
-        headers = message.headers
+        headers, name = message.headers, message.subject[len(self._all) - len("*.*") :]
+        recorded = name in self._names or name in self.closed
+        if not recorded and headers.get(DEBT) == "0" and _RECORDED.isdisjoint(headers):
+            return  # there is nothing to record, as for nearly all commits on a busy server
         try:
             _, debt = read_sweep_headers(headers)
         except UnprocessableError:
             return  # the message is not a commit, and is also skipped when a state is loaded
-        name = message.subject[len(self._all) - len("*.*") :]
         if read_status_after(headers) in EXPIRING and not read_protected(headers):
             self.closed[name] = ClosedSince(message.stream_sequence, message.timestamp_ns)
         else:
@@ -112,6 +115,6 @@ class DebtTracker:
             self.owing_since.pop(name, None)
             self._covered.pop(name, None)
             return
-        covered = (message.headers or {}).get(COVERS, "")
+        covered = message.headers.get(COVERS, "")
         if self._covered.get(name) != covered:  # an update has covered older edits, and newer ones are due
             self._covered[name], self.owing_since[name] = covered, message.timestamp_ns

@@ -135,8 +135,8 @@ class OldHistory:
         at_most = through = await self._unneeded(key, await self._js.last(stream, subject))
         if begin is not None and through:
             through = min(through, await self._needed_since(key, begin))
-        first = await self._js.next(stream, subject, 1)
         settled = through == at_most
+        first = await self._js.next(stream, subject, 1) if through else None
         if first is None or first.sequence > through:
             return 0, settled
         return await self._js.purge(stream, subject, sequence=through + 1), settled

@@ -12,7 +12,8 @@ from rebaser.cli.output.entry_format import progress_line, progress_object
 from rebaser.cli.output.wording import progress_text
 from rebaser.dvu import update
 from rebaser.dvu.worker.evaluate import evaluate_packet
-from rebaser.runtime.progress import MAX_REPORTED, Progress, ProgressReporter
+from rebaser.runtime.progress import Progress
+from rebaser.runtime.progress_reporter import MAX_REPORTED, ProgressReporter
 from rebaser.runtime.recent_updates import MAX_CHANGE_SETS, MAX_UPDATES, RecentUpdates
 from rebaser.settings import Settings
 from rebaser_core import thresholds
@@ -28,8 +29,13 @@ TELLER = Settings(server_id="one", progress_every=3)
 
 
 def teller(now: float, *running: tuple[str, Progress]) -> ProgressReporter:
-    context = SimpleNamespace(settings=TELLER, now=lambda: now, engine=SimpleNamespace(tags={"ws.c": "rebaser-7"}))
-    return ProgressReporter(cast("Any", context), lambda: [(ChangeSetKey("ws", name), one) for name, one in running])
+    context = SimpleNamespace(
+        settings=TELLER,
+        now=lambda: now,
+        engine=SimpleNamespace(tags={"ws.c": "rebaser-7"}),
+        running_updates={ChangeSetKey("ws", name): one for name, one in running},
+    )
+    return ProgressReporter(cast("Any", context))
 
 
 def test_updates_that_take_long_are_told_and_the_longest_come_first() -> None:
@@ -103,9 +109,9 @@ async def test_progress_that_cannot_be_told_is_told_later() -> None:
         connection=connection,
         subjects=Subjects(""),
         engine=SimpleNamespace(tags={}),
+        running_updates={ChangeSetKey("ws", name): Progress(1, 0.0) for name in ("a", "b")},
     )
-    running = [(ChangeSetKey("ws", name), Progress(1, 0.0)) for name in ("a", "b")]
-    reporter = ProgressReporter(cast("Any", context), lambda: running)
+    reporter = ProgressReporter(cast("Any", context))
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(reporter.run)
