@@ -68,7 +68,7 @@ class Settings(ClientSettings):
 
     # Times
     quiescent_period: float = Field(
-        10.0,
+        60.0,
         ge=0,
         le=86_400,
         description="A server releases a change set after this time without requests and dependent values updates"

@@ -54,6 +54,9 @@ class Actor:
         """Start the effects in order, without waiting for them to end. Each effect reports its result to `post`."""
         raise NotImplementedError
 
+    def before_tick(self) -> None:
+        """Begin what has to be done before a tick, such as before the lifecycle releases a quiet change set."""
+
     async def close(self) -> None:
         """Close what the effects have opened. This may be called several times."""
 
@@ -143,6 +146,7 @@ class Actor:
             self._wake.clear()
             if self._tick_due:
                 self._tick_due, self._timer = False, None
+                self.before_tick()
                 self.post(Tick())
 
     @contextmanager
