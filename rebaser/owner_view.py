@@ -8,13 +8,14 @@ from collections.abc import Collection, Iterable
 
 from rebaser.change_set.lifecycle import Dvu, Phase
 from rebaser.change_set.owner import Owner
+from rebaser.runtime.progress import Progress
 from rebaser.snapshot import PUT_OFF, Census, SlowUpdate
 
 
-def describe_owner(owner: Owner, now: float) -> dict[str, object]:
+def describe_owner(owner: Owner, progress: Progress | None, now: float) -> dict[str, object]:
     """Return the state of `owner`, with the field names of `rebaser_core.explain.facts.OwnerFacts`. Times are in
-    seconds."""
-    state, progress, log = owner.lifecycle, owner.progress, owner.commits
+    seconds. `progress` is the progress of its running update, or None."""
+    state, log = owner.lifecycle, owner.commits
     deciding = state.phase is Phase.ACTIVE and (state.busy or state.queued)
     return {
         "phase": "deciding" if deciding else state.phase.value,
@@ -33,8 +34,11 @@ def describe_owner(owner: Owner, now: float) -> dict[str, object]:
     }
 
 
-def take_census(owners: Collection[Owner], slow_updates: Iterable[SlowUpdate], now: float) -> Census:
-    """Count the owners by their states. This takes time in proportion to their number."""
+def take_census(
+    owners: Collection[Owner], running: Iterable[Progress], slow_updates: Iterable[SlowUpdate], now: float
+) -> Census:
+    """Count the owners by their states, and describe the `running` updates. This takes time in proportion to the number
+    of owners."""
     states = [owner.lifecycle for owner in owners]
     logs = [owner.commits for owner in owners if owner.commits is not None]
     return Census(
@@ -42,7 +46,7 @@ def take_census(owners: Collection[Owner], slow_updates: Iterable[SlowUpdate], n
         updates=Counter(PUT_OFF if state.is_put_off else state.update_state for state in states),
         slow_updates=tuple(slow_updates),
         debt_age=max((log.debt.age() for log in logs), default=0.0),
-        update_silent=max((one.progress.silent(now) for one in owners if one.progress is not None), default=0.0),
+        update_silent=max((update.silent(now) for update in running), default=0.0),
         append_age=max((log.append_waits() for log in logs), default=0.0),
         values=sum(len(log.state.cells) for log in logs),
         tail_max=max((log.tail_weight for log in logs), default=0),

@@ -131,13 +131,15 @@ class Server:
 
     def census(self) -> Census:
         """Count the owners by their states. This takes time in proportion to their number."""
-        return take_census(self._owners.values(), self._updates_reporter.slow(), self._context.now())
+        running, slow = self._context.running_updates.values(), self._updates_reporter.slow()
+        return take_census(self._owners.values(), running, slow, self._context.now())
 
     def about(self, key: ChangeSetKey) -> dict[str, object]:
         """Return this server's report on the change set `key`; empty if this server does not hold its task."""
         if key not in self._owners:
             return {"phase": "no_slot"} if key in self._held else {}
-        return describe_owner(self._owners[key], self._context.now())
+        progress = self._context.running_updates.get(key)
+        return describe_owner(self._owners[key], progress, self._context.now())
 
     def _queue_of(self, key: ChangeSetKey) -> OrderedConsumer | None:
         return self._owners[key].queue if key in self._owners else None
@@ -157,7 +159,7 @@ class Server:
         if owner is not None and owner.ending:
             self._successor_tasks[key] = task
         elif owner is not None:
-            owner.adopt(task)
+            owner.lease.task = task  # a redelivery of the same message
         elif self._declined_until.get(key, 0.0) > self._context.now():
             self._group.start_soon(Lease(task, self._context.subjects).give_back, HANDOVER_DELAY)
             self._returned.add(HANDOVER_DELAY)

@@ -15,6 +15,8 @@ from anyio.abc import TaskGroup
 from rebaser.change_set.lifecycle import INITIAL_EFFECTS, Dvu, Effect, Event, OwnerState, Phase, Tick, Timing, step
 from rebaser_client.signal import Signal
 
+TICK_RETRY = 1.0  # seconds until a tick that has to wait is tried again
+
 _ACTIVE, _DONE, _IDLE = Phase.ACTIVE, Phase.DONE, Dvu.IDLE  # a lookup of an enum member takes 0.1 µs in Python 3.11
 
 
@@ -54,8 +56,10 @@ class Actor:
         """Start the effects in order, without waiting for them to end. Each effect reports its result to `post`."""
         raise NotImplementedError
 
-    def before_tick(self) -> None:
-        """Begin what has to be done before a tick, such as before the lifecycle releases a quiet change set."""
+    def before_tick(self) -> bool:
+        """Begin what has to be done before a tick, such as before the lifecycle releases a quiet change set. Return
+        False if that has to wait, so that the tick is tried again in `TICK_RETRY` seconds."""
+        return True
 
     async def close(self) -> None:
         """Close what the effects have opened. This may be called several times."""
@@ -146,8 +150,10 @@ class Actor:
             self._wake.clear()
             if self._tick_due:
                 self._tick_due, self._timer = False, None
-                self.before_tick()
-                self.post(Tick())
+                if self.before_tick():
+                    self.post(Tick())
+                else:
+                    self._set_timer(self._now() + TICK_RETRY)
 
     @contextmanager
     def cancelled_with_work(self) -> Iterator[None]:

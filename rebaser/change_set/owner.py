@@ -51,7 +51,6 @@ from rebaser.change_set.rounds import Preparation, prepare_together
 from rebaser.change_set.serial_dvu import SerialDvu
 from rebaser.runtime.context import Context
 from rebaser.runtime.dead_letters import PendingDeadLetter, dead_letter_refused
-from rebaser.runtime.progress import Progress
 from rebaser.telemetry.feeds import log_loaded
 from rebaser_client.backoff import Backoff
 from rebaser_client.jetstream import Message, OrderedConsumer
@@ -63,6 +62,7 @@ log = structlog.get_logger(__name__)
 DEAD_LETTER_RETRY, DEAD_LETTER_RETRY_MAX = 0.1, 5.0  # seconds until a refused one is sent again; doubled each time
 LARGE = 100_000  # number of values above which Python's garbage collector skips a change set
 QUIET_SHARE = 64  # before a quiet change set is released, a checkpoint is due for this share of `checkpoint_bytes`
+MAX_QUIET_WRITERS = 4  # if thousands became quiet and wrote checkpoints at once, requests to others would take seconds
 
 _ARRIVED, _CANCELLED, _DECIDED = Arrived(), Cancelled(), Decided(owes=False, more=False)
 _AWAIT, _DECIDE = Command.AWAIT, Command.DECIDE  # a lookup of an enum member takes 0.1 µs in Python 3.11
@@ -98,11 +98,6 @@ class Owner(Actor):
         """Whether this owner is releasing its task. If so, a task that is delivered now needs a new owner."""
         return self.lifecycle.phase in (Phase.RELEASING, Phase.RECHECKING, Phase.DONE)
 
-    @property
-    def progress(self) -> Progress | None:
-        """The progress of the running update, or None."""
-        return self._dvu.progress if self._dvu is not None else None
-
     def idle_for(self, now: float) -> float:
         """Return the seconds since the owner last decided a request, ran an update or loaded; 0 while it is deciding
         requests."""
@@ -116,11 +111,8 @@ class Owner(Actor):
     def drop_resources(self) -> None:
         """After `run`, drop the references that lead back to this owner, so that its memory is freed at once."""
         self.lease.lost = True
+        self._context.quiet_writers.discard(self.key)
         self.queue = self._processor = self._dvu = self._puller = self.group = None
-
-    def adopt(self, task: Task) -> None:
-        """Replace the task that this owner holds with `task`, a redelivery of the same message."""
-        self.lease.task = task
 
     def stop(self, reason: Reason) -> None:
         """Begin to stop this owner for `reason`. `run` returns once the owner has stopped."""
@@ -338,9 +330,15 @@ class Owner(Actor):
         finally:
             self.post(JobEnded())
 
-    def before_tick(self) -> None:
-        if self.lifecycle.phase is Phase.ACTIVE and self.lifecycle.dvu is Dvu.IDLE:  # it is about to be released
-            self._start_checkpoint(QUIET_SHARE)  # because the next load reads each later commit, at 0.2 ms
+    def before_tick(self) -> bool:
+        commits, state, context = self.commits, self.lifecycle, self._context
+        ending = state.phase is Phase.ACTIVE and state.dvu is Dvu.IDLE  # this owner is about to release its task
+        if not ending or not commits or not checkpointer.due(commits, context.settings.checkpoint_bytes // QUIET_SHARE):
+            return True
+        if free := len(context.quiet_writers) < MAX_QUIET_WRITERS:
+            context.quiet_writers.add(self.key)
+            self._start_checkpoint(QUIET_SHARE)
+        return free
 
     def _start_checkpoint(self, share: int = 1) -> None:
         if (commits := self.commits) is None or self._checkpointing:
@@ -358,8 +356,7 @@ class Owner(Actor):
         full, self._full_checkpoint_due = self._full_checkpoint_due, False
         try:
             with self.cancelled_with_work():
-                async with self._context.checkpoint_writers:
-                    await checkpointer.write(self._context, commits, full=full)
+                await checkpointer.write(self._context, commits, full=full)
         except FencedError as error:
             if not commits.handed_over:  # otherwise, this owner ends anyway and acks its task
                 self.post(self._failure_of("checkpoint_fenced", error))
@@ -369,6 +366,7 @@ class Owner(Actor):
             self.log.warning("checkpoint_failed", reason=error.message)
         finally:
             self._checkpointing = False
+            self._context.quiet_writers.discard(self.key)
             if self._full_checkpoint_due and self.lifecycle.phase is Phase.ACTIVE:  # checkpoint failed or is due again
                 self._start_checkpoint()
             self.post(JobEnded())

@@ -36,7 +36,7 @@ class SerialDvu:
     """Runs the updates of the change set whose log is `commits`, one at a time.
 
     `redelivered` tells whether the task had an earlier owner, which may have died. `hung` returns whether this owner
-    stalled and lost its lease. `progress` is the progress of the running update, or None.
+    stalled and lost its lease.
     """
 
     def __init__(self, context: Context, commits: CommitLog, *, redelivered: bool, hung: Callable[[], bool]) -> None:
@@ -44,10 +44,6 @@ class SerialDvu:
         self._commits = commits
         self._log = commits.logger
         self._attempts = CountedAttempts(context, commits, DVU_ATTEMPT, "dvu", redelivered=redelivered, hung=hung)
-
-    @property
-    def progress(self) -> Progress | None:
-        return self._context.running_updates.get(self._commits.key)
 
     def deferral(self) -> float:
         """Return the seconds until the first update may start. Log a deferral, and show it in the status."""

@@ -44,10 +44,6 @@ log = structlog.get_logger(__name__)
 
 RETRY_NATS, RETRY_NATS_MAX = 0.2, 5.0  # initial and maximum seconds between attempts to reach NATS during startup
 
-# Thousands of change sets may become quiet at the same time. If all of them wrote their checkpoints at once, requests
-# to other change sets would wait for seconds.
-MAX_CHECKPOINT_WRITERS = 4
-
 
 @dataclass(frozen=True, slots=True)
 class Context:
@@ -58,8 +54,8 @@ class Context:
     spans of change sets; it is None if traces are off.
 
     An owner holds `suspect_request_lock` while it attempts a request that may have killed servers (see
-    `rebaser.change_set.attempts.poison`), and `suspect_dvu_lock` while it runs a DVU that may have killed servers. An
-    owner takes one of `checkpoint_writers` while it writes a checkpoint.
+    `rebaser.change_set.attempts.poison`), and `suspect_dvu_lock` while it runs a DVU that may have killed servers.
+    `quiet_writers` are the change sets that are writing a checkpoint before they are released.
     """
 
     settings: Settings
@@ -84,9 +80,7 @@ class Context:
     recent_updates: RecentUpdates = field(default_factory=RecentUpdates)
     suspect_request_lock: anyio.Lock = field(default_factory=anyio.Lock)
     suspect_dvu_lock: anyio.Lock = field(default_factory=anyio.Lock)
-    checkpoint_writers: anyio.Semaphore = field(
-        default_factory=lambda: anyio.Semaphore(MAX_CHECKPOINT_WRITERS, fast_acquire=True)
-    )
+    quiet_writers: set[ChangeSetKey] = field(default_factory=set)
     round: Round = field(default_factory=Round)
     traces: "ServerSpans | None" = None
 

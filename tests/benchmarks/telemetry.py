@@ -131,7 +131,7 @@ class Observed(NamedTuple):
         return Snapshot("bench", "serving", 6.0, 5.0, streams=usage, slots=10_000, slots_used=len(self.owners))
 
     def census(self) -> Census:
-        return take_census(self.owners, (), time.monotonic())
+        return take_census(self.owners, (), (), time.monotonic())
 
 
 class System(NamedTuple):

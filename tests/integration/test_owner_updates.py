@@ -55,9 +55,9 @@ async def test_an_update_that_has_ended_is_not_said_to_be_at_work(
     async with serving(js, subjects, engine) as server:
         await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1), DOUBLE])
         await engine.asked.wait()
-        assert server._owners[KEY].progress is not None
+        assert KEY in server._context.running_updates
         engine.go.set()
-        while server._owners[KEY].progress is not None:
+        while KEY in server._context.running_updates:
             await checkpoint()
 
 

@@ -84,7 +84,7 @@ class Fleet:
         _, dvu = await self.owner()
         with pytest.raises(error):
             await dvu.run()
-        assert dvu.progress is None
+        assert not dvu._context.running_updates
         self.engine.ends = None
 
     async def deaths(self) -> int:
@@ -121,7 +121,7 @@ async def test_only_an_owner_that_follows_another_announces_its_dvus_and_only_un
     commits, dvu = await fleet.owner()
     await dvu.run()
     await dvu.run()
-    assert dvu.progress is None
+    assert not dvu._context.running_updates
     assert commits.state.attempts == {}
     assert await kinds(fleet.context) == [Kind.REBASE, Kind.DVU, Kind.REBASE, Kind.ATTEMPT, Kind.DVU, Kind.DVU]
 

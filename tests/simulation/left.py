@@ -177,7 +177,7 @@ class _Ended:
 
 def _in_owner(owner: Owner, processor: Processor | None, unburied: bool) -> Iterator[str]:
     state, commits = owner.lifecycle, owner.commits
-    if state.busy or state.jobs or owner._work or owner.progress is not None:
+    if state.busy or state.jobs or owner._work or owner.key in owner._context.running_updates:
         yield f"{state.jobs} jobs and {len(owner._work)} scopes of work"
     if commits is not None and (commits.state.pinned or commits._lock.locked()):
         yield "a view or a turn"
