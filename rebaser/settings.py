@@ -205,7 +205,10 @@ class Settings(ClientSettings):
     )
     ack_sample: int | None = Field(None, ge=0, le=100, description="Percentage of task acks that NATS reports.")
     checkpoint_bytes: int = Field(
-        4 * 1024 * 1024, ge=1024, description="Minimum bytes in a log since its last checkpoint before the next one."
+        4 * 1024 * 1024,
+        ge=1024,
+        description="Minimum bytes in a log since its last checkpoint before the next one;"
+        " a 64th of it before a quiet change set is released.",
     )
 
     # Traces, which the variables OTEL_… of OpenTelemetry turn on

@@ -15,8 +15,6 @@ from anyio.abc import TaskGroup
 from rebaser.change_set.lifecycle import INITIAL_EFFECTS, Dvu, Effect, Event, OwnerState, Phase, Tick, Timing, step
 from rebaser_client.signal import Signal
 
-TICK_RETRY = 1.0  # seconds until a tick that has to wait is tried again
-
 _ACTIVE, _DONE, _IDLE = Phase.ACTIVE, Phase.DONE, Dvu.IDLE  # a lookup of an enum member takes 0.1 µs in Python 3.11
 
 
@@ -56,9 +54,10 @@ class Actor:
         """Start the effects in order, without waiting for them to end. Each effect reports its result to `post`."""
         raise NotImplementedError
 
-    def before_tick(self) -> bool:
-        """Begin what has to be done before a tick, such as before the lifecycle releases a quiet change set. Return
-        False if that has to wait, so that the tick is tried again in `TICK_RETRY` seconds."""
+    def before_tick(self, *, quiet: bool) -> bool:
+        """Begin what has to be done before a tick. `quiet` tells whether the tick will release the change set, unless a
+        job is started now. Return False if the tick has to wait until `tick_soon` is called."""
+        del quiet
         return True
 
     async def close(self) -> None:
@@ -140,8 +139,16 @@ class Actor:
         if deadline is not None and deadline > self._now():
             self._set_timer(deadline)
             return
+        self.tick_soon()
+
+    def tick_soon(self) -> None:
+        """Make `run` post a tick."""
         self._tick_due = True
         self._wake.set()
+
+    def _is_quiet(self) -> bool:
+        state, deadline = self.lifecycle, self.lifecycle.next_tick(self._timing)
+        return state.phase is _ACTIVE and state.dvu is _IDLE and deadline is not None and deadline <= self._now()
 
     async def _post_ticks(self) -> None:
         """Post a tick each time the timer fires. Return once the lifecycle is done."""
@@ -150,10 +157,8 @@ class Actor:
             self._wake.clear()
             if self._tick_due:
                 self._tick_due, self._timer = False, None
-                if self.before_tick():
+                if self.before_tick(quiet=self._is_quiet()):
                     self.post(Tick())
-                else:
-                    self._set_timer(self._now() + TICK_RETRY)
 
     @contextmanager
     def cancelled_with_work(self) -> Iterator[None]:

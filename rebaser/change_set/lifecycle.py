@@ -220,7 +220,7 @@ class Timing:
     """The delays of a lifecycle, in seconds. A quiet owner releases its task after `quiescent_period`. A failed DVU is
     retried after `dvu_retry`, doubled each time up to `dvu_retry_max`."""
 
-    quiescent_period: float = 10.0
+    quiescent_period: float = 60.0
     dvu_retry: float = 0.5
     dvu_retry_max: float = 30.0
 

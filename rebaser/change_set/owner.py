@@ -1,13 +1,13 @@
 """Performs the effects of the lifecycle as I/O, and turns the results of I/O into events.
 
-Invariant: this module makes no decisions. An effect for which `Command` lists events ends by posting one of these
-events. I/O runs in child tasks of `run`; `AWAIT` only looks at the queue, and `DECIDE` only joins the round.
+Invariant: this module decides nothing, except when a checkpoint is due. An effect for which `Command` lists events ends
+by posting one of these events. I/O runs in child tasks of `run`; `AWAIT` only looks at the queue, and `DECIDE` only
+joins the round.
 """
 
 import gc
 import math
 from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
 from typing import Any
 
 import anyio
@@ -49,6 +49,7 @@ from rebaser.change_set.processor import Processor
 from rebaser.change_set.recheck import recheck
 from rebaser.change_set.rounds import Preparation, prepare_together
 from rebaser.change_set.serial_dvu import SerialDvu
+from rebaser.runtime import quiet_checkpoints
 from rebaser.runtime.context import Context
 from rebaser.runtime.dead_letters import PendingDeadLetter, dead_letter_refused
 from rebaser.telemetry.feeds import log_loaded
@@ -61,8 +62,6 @@ log = structlog.get_logger(__name__)
 
 DEAD_LETTER_RETRY, DEAD_LETTER_RETRY_MAX = 0.1, 5.0  # seconds until a refused one is sent again; doubled each time
 LARGE = 100_000  # number of values above which Python's garbage collector skips a change set
-QUIET_SHARE = 64  # before a quiet change set is released, a checkpoint is due for this share of `checkpoint_bytes`
-MAX_QUIET_WRITERS = 4  # if thousands became quiet and wrote checkpoints at once, requests to others would take seconds
 
 _ARRIVED, _CANCELLED, _DECIDED = Arrived(), Cancelled(), Decided(owes=False, more=False)
 _AWAIT, _DECIDE = Command.AWAIT, Command.DECIDE  # a lookup of an enum member takes 0.1 µs in Python 3.11
@@ -111,7 +110,7 @@ class Owner(Actor):
     def drop_resources(self) -> None:
         """After `run`, drop the references that lead back to this owner, so that its memory is freed at once."""
         self.lease.lost = True
-        self._context.quiet_writers.discard(self.key)
+        self._context.quiet_checkpoints.leave(self.key)
         self.queue = self._processor = self._dvu = self._puller = self.group = None
 
     def stop(self, reason: Reason) -> None:
@@ -208,7 +207,7 @@ class Owner(Actor):
                 self.log = commits.logger  # share the log's logger instead of keeping a second one
                 state, applied = commits.state, loaded.applied
                 self.measure()
-                redelivered, hung = self.lease.task.message.delivered > 1, partial(getattr, self, "_hung")
+                redelivered, hung = self.lease.task.message.delivered > 1, lambda: self._hung
                 detector = PoisonDetector(
                     context, commits, redelivered=redelivered, after=applied.sequence, until=loaded.end, hung=hung
                 )
@@ -330,20 +329,20 @@ class Owner(Actor):
         finally:
             self.post(JobEnded())
 
-    def before_tick(self) -> bool:
-        commits, state, context = self.commits, self.lifecycle, self._context
-        ending = state.phase is Phase.ACTIVE and state.dvu is Dvu.IDLE  # this owner is about to release its task
-        if not ending or not commits or not checkpointer.due(commits, context.settings.checkpoint_bytes // QUIET_SHARE):
+    def before_tick(self, *, quiet: bool) -> bool:
+        context, commits, turns = self._context, self.commits, self._context.quiet_checkpoints
+        bound = context.settings.checkpoint_bytes // quiet_checkpoints.SHARE
+        if not quiet or turns.is_paused(context.now()) or commits is None or not checkpointer.due(commits, bound):
+            turns.leave(self.key)
             return True
-        if free := len(context.quiet_writers) < MAX_QUIET_WRITERS:
-            context.quiet_writers.add(self.key)
-            self._start_checkpoint(QUIET_SHARE)
-        return free
+        if may_write := turns.enter(self.key, self.tick_soon):
+            self._start_checkpoint(quiet=True)
+        return may_write
 
-    def _start_checkpoint(self, share: int = 1) -> None:
+    def _start_checkpoint(self, *, quiet: bool = False) -> None:
         if (commits := self.commits) is None or self._checkpointing:
             return
-        if self._full_checkpoint_due or checkpointer.due(commits, self._context.settings.checkpoint_bytes // share):
+        if quiet or self._full_checkpoint_due or checkpointer.due(commits, self._context.settings.checkpoint_bytes):
             self._checkpointing = True
             self._start_job(self._write_checkpoint, commits)
 
@@ -362,11 +361,12 @@ class Owner(Actor):
                 self.post(self._failure_of("checkpoint_fenced", error))
         except RebaserError as error:
             self._full_checkpoint_due |= full
+            self._context.quiet_checkpoints.pause(self._context.now())
             self._context.stream_watch.check_soon()
             self.log.warning("checkpoint_failed", reason=error.message)
         finally:
             self._checkpointing = False
-            self._context.quiet_writers.discard(self.key)
+            self._context.quiet_checkpoints.leave(self.key)
             if self._full_checkpoint_due and self.lifecycle.phase is Phase.ACTIVE:  # checkpoint failed or is due again
                 self._start_checkpoint()
             self.post(JobEnded())

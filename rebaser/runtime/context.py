@@ -18,6 +18,7 @@ from rebaser.runtime.dead_letters import DeadLetterPublisher
 from rebaser.runtime.health import HealthStatus
 from rebaser.runtime.measured import MeasuredBlobs, MeasuredJetStream
 from rebaser.runtime.progress import Progress
+from rebaser.runtime.quiet_checkpoints import QuietCheckpoints
 from rebaser.runtime.reading import Loads
 from rebaser.runtime.recent_updates import RecentUpdates
 from rebaser.runtime.request_deleter import RequestDeleter
@@ -55,7 +56,7 @@ class Context:
 
     An owner holds `suspect_request_lock` while it attempts a request that may have killed servers (see
     `rebaser.change_set.attempts.poison`), and `suspect_dvu_lock` while it runs a DVU that may have killed servers.
-    `quiet_writers` are the change sets that are writing a checkpoint before they are released.
+    `quiet_checkpoints` are the turns in which change sets write a checkpoint before they are released.
     """
 
     settings: Settings
@@ -80,7 +81,7 @@ class Context:
     recent_updates: RecentUpdates = field(default_factory=RecentUpdates)
     suspect_request_lock: anyio.Lock = field(default_factory=anyio.Lock)
     suspect_dvu_lock: anyio.Lock = field(default_factory=anyio.Lock)
-    quiet_writers: set[ChangeSetKey] = field(default_factory=set)
+    quiet_checkpoints: QuietCheckpoints = field(default_factory=QuietCheckpoints)
     round: Round = field(default_factory=Round)
     traces: "ServerSpans | None" = None
 

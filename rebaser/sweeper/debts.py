@@ -18,7 +18,7 @@ from rebaser_core.streams.subjects import Subjects
 
 EXPIRING = (BranchStatus.APPLIED, BranchStatus.ABANDONED)
 CHUNK = 128  # number of commits whose headers are read before other tasks may run
-_RECORDED = frozenset((BRANCH, UNKNOWN))  # headers that may have to be recorded although no update is due
+_RELEVANT = frozenset((BRANCH, UNKNOWN))  # headers that may have to be recorded although no update is due
 SILENCE = 1.0  # seconds without a header until the tracker asks NATS whether there are more
 
 
@@ -93,8 +93,8 @@ class DebtTracker:
 
     def _record(self, message: Message) -> None:
         headers, name = message.headers, message.subject[len(self._all) - len("*.*") :]
-        recorded = name in self._names or name in self.closed
-        if not recorded and headers.get(DEBT) == "0" and _RECORDED.isdisjoint(headers):
+        known = name in self._names or name in self.closed  # `_names` contains all names of `owing_since`
+        if not known and headers.get(DEBT) == "0" and _RELEVANT.isdisjoint(headers):
             return  # there is nothing to record, as for nearly all commits on a busy server
         try:
             _, debt = read_sweep_headers(headers)

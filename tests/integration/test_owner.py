@@ -7,14 +7,13 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from rebaser.change_set import actor
 from rebaser.change_set.attempts.poison import PoisonDetector
 from rebaser.change_set.lease import Lease, Task
 from rebaser.change_set.lifecycle import Reason
 from rebaser.change_set.loading import open_log
 from rebaser.change_set.log import checkpointer
-from rebaser.change_set.owner import MAX_QUIET_WRITERS, QUIET_SHARE
 from rebaser.runtime.dead_letters import DeadLetterPublisher
+from rebaser.runtime.quiet_checkpoints import MAX_WRITERS, SHARE
 from rebaser.settings import Settings
 from rebaser.sweeper.sweeper import Sweeper
 from rebaser_client import RebaserClient, Set
@@ -219,8 +218,8 @@ async def test_an_owner_that_a_request_shows_to_be_fenced_gives_nothing_back(
 async def test_an_owner_that_wrote_a_checkpoint_lets_go_once_it_is_quiet(
     js: JetStream, subjects: Subjects, client: RebaserClient, events: Events
 ) -> None:
-    async with serving(js, subjects, Engine(), quiescent_period=0.1, checkpoint_bytes=2000 * QUIET_SHARE) as server:
-        await client.enqueue_updates_with_reply("ws", "cs", [Set("heavy", "x" * 2000 * QUIET_SHARE)])
+    async with serving(js, subjects, Engine(), quiescent_period=0.1, checkpoint_bytes=2000 * SHARE) as server:
+        await client.enqueue_updates_with_reply("ws", "cs", [Set("heavy", "x" * 2000 * SHARE)])
         while server._owners:
             await checkpoint()
         assert server._slots_taken == 0
@@ -232,7 +231,7 @@ async def test_a_quiet_change_set_with_many_new_commits_gets_a_checkpoint_before
     js: JetStream, subjects: Subjects, client: RebaserClient, events: Events, commits: int
 ) -> None:
     """Its commits may be far apart in the stream, so that each of them would make the next load longer."""
-    async with serving(js, subjects, Engine(), quiescent_period=0.1, checkpoint_bytes=2000 * QUIET_SHARE) as server:
+    async with serving(js, subjects, Engine(), quiescent_period=0.1, checkpoint_bytes=2000 * SHARE) as server:
         for number in range(commits):
             await client.enqueue_updates_with_reply("ws", "cs", [Set("a", number)])
         with anyio.fail_after(60):
@@ -258,6 +257,21 @@ async def test_a_quiet_change_set_is_released_although_its_checkpoint_fails(
     assert len(events.named("checkpoint_failed")) == 1
 
 
+async def test_a_busy_change_set_writes_no_checkpoint_although_its_timer_fires(
+    js: JetStream, subjects: Subjects, client: RebaserClient, events: Events
+) -> None:
+    """The timer keeps its time while requests postpone the release."""
+    async with serving(js, subjects, Engine(), quiescent_period=0.05, checkpoint_bytes=SHARE * 20_000) as server:
+        with anyio.fail_after(60), anyio.move_on_after(0.5):
+            while True:
+                await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])
+                assert not events.named("checkpoint_written")
+        with anyio.fail_after(60):
+            while server._owners:
+                await checkpoint()
+    assert len(events.named("checkpoint_written")) == 1
+
+
 async def test_only_a_few_quiet_change_sets_write_checkpoints_at_once_and_the_others_can_yield(
     js: JetStream, subjects: Subjects, client: RebaserClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,15 +286,16 @@ async def test_only_a_few_quiet_change_sets_write_checkpoints_at_once_and_the_ot
         writing -= 1
 
     monkeypatch.setattr(checkpointer, "write", write)
-    monkeypatch.setattr(actor, "TICK_RETRY", 0.01)
-    async with serving(js, subjects, Engine(), quiescent_period=0.1, checkpoint_bytes=QUIET_SHARE * 100) as server:
-        for number in range(MAX_QUIET_WRITERS + 2):
+    async with serving(js, subjects, Engine(), quiescent_period=0.1, checkpoint_bytes=SHARE * 100) as server:
+        for number in range(MAX_WRITERS + 2):
             await client.enqueue_updates_with_reply("ws", f"cs{number}", [Set("a", 1)])
         with anyio.fail_after(60):
-            while writing < MAX_QUIET_WRITERS:
+            while writing < MAX_WRITERS:
                 await checkpoint()
             await anyio.sleep(0.3)
-            waiting = [owner for key, owner in server._owners.items() if key not in server._context.quiet_writers]
+            waiting = [
+                owner for key, owner in server._owners.items() if key not in server._context.quiet_checkpoints._writing
+            ]
             assert len(waiting) == 2
             assert not any(owner.lifecycle.jobs for owner in waiting)
             waiting[0].stop(Reason.YIELD)
@@ -289,8 +304,9 @@ async def test_only_a_few_quiet_change_sets_write_checkpoints_at_once_and_the_ot
             go.set()
             while server._owners:
                 await checkpoint()
-    assert most == MAX_QUIET_WRITERS
-    assert not server._context.quiet_writers
+    assert most == MAX_WRITERS
+    assert not server._context.quiet_checkpoints._writing
+    assert not server._context.quiet_checkpoints._waiting
 
 
 async def test_the_next_owner_knows_what_is_decided(js: JetStream, subjects: Subjects, client: RebaserClient) -> None:

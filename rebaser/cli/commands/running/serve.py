@@ -62,7 +62,7 @@ Quiescent = Annotated[
         envvar="REBASER_QUIESCENT_PERIOD",
         metavar="SECONDS",
         help="Release a change set that has been idle for this long.",
-        show_default="10",
+        show_default="60",
     ),
 ]
 NatsServers = Annotated[
@@ -125,7 +125,7 @@ SweepInterval = Annotated[
         envvar="REBASER_SWEEP_INTERVAL",
         metavar="SECONDS",
         help="Interval at which servers search for change sets that have work but no server.",
-        show_default="10",
+        show_default="60",
     ),
 ]
 Replicas = Annotated[
