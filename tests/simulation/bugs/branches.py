@@ -88,7 +88,7 @@ BUGS = (
     bug(
         "a branch is applied though its target is not what the request expects",
         "gentle",
-        101,
+        152,
         "rebaser_core.decisions.apply",
         "    if expect_at is not None and state.edited > expect_at:\n",
         "    if False:\n",
@@ -160,7 +160,7 @@ BUGS = (
     bug(
         "who deleted a change set goes on with what it was",
         "gentle",
-        276,
+        180,
         COMMIT_LOG,
         "        if encoded.commit.kind is not _REBASE and self.state.replaced_by(encoded.commit):\n",
         "        if encoded.commit.kind is Kind.CREATE:\n",

@@ -29,7 +29,7 @@ BUGS = (
     bug(
         "an append that is not answered counts as landed",
         "harsh",
-        24,
+        31,
         COMMIT_LOG,
         """                may_have_landed = True
 """,
@@ -49,7 +49,7 @@ BUGS = (
     bug(
         "whatever stands behind the expected sequence counts as our own",
         "harsh",
-        3,
+        7,
         COMMIT_LOG,
         "if decode_commit(stored.headers, stored.data).id == commit_id:",
         "if decode_commit(stored.headers, stored.data).id:",
@@ -132,7 +132,7 @@ BUGS = (
     bug(
         "what was removed is not in the next delta of a checkpoint",
         "gentle",
-        13,
+        20,
         "rebaser_core.state.columns",
         "            self.gone.add(id_)\n",
         "",

@@ -30,7 +30,7 @@ BUGS = (
     bug(
         "a rebase takes what the branch has edited",
         "gentle",
-        2,
+        27,
         REPLAY,
         "        elif same_definition(ours, common) or (",
         "        elif same_definition(ours, common) or True or (",
@@ -158,7 +158,7 @@ BUGS = (
     bug(
         "a branch with conflicts is applied",
         "gentle",
-        255,
+        260,
         "rebaser_core.decisions.apply",
         "    if then.conflicts:\n",
         "    if False:\n",
@@ -200,7 +200,7 @@ BUGS = (
     bug(
         "a closed branch is brought up to date",
         "gentle",
-        334,
+        244,
         BRANCH_PULLER,
         "return branch if follows and refuse_rebase(state) is None and not",
         "return branch if follows and not",
@@ -208,7 +208,7 @@ BUGS = (
     bug(
         "a failed pull fails its owner",
         "gentle",
-        80,
+        397,
         BRANCH_PULLER,
         "        except RebaserError as error:\n            self._failed(error)\n",
         "        except RebaserError:\n            raise\n",
@@ -216,7 +216,7 @@ BUGS = (
     bug(
         "a rebase does not notice that a pull came first",
         "gentle",
-        381,
+        396,
         PROCESSOR,
         "        if not theirs.fits(branch):\n",
         "        if False:\n",

@@ -133,7 +133,7 @@ BUGS = (
     bug(
         "a request is given up when one server died of it",
         "harsh",
-        3,
+        5,
         POISON,
         "if before.deaths >= self._context.settings.max_deaths:",
         "if before.deaths:",

@@ -61,7 +61,7 @@ BUGS = (
     bug(
         "no recheck",
         "gentle",
-        73,
+        15,
         OWNER,
         "                left = await recheck(self._context, self.commits, self._processor, self._puller)\n",
         "                left = False\n",
@@ -69,7 +69,7 @@ BUGS = (
     bug(
         "the recheck comes before the ack",
         "gentle",
-        73,
+        15,
         LIFECYCLE,
         "return replace(state, phase=Phase.RECHECKING), (Command.RECHECK,)",
         "return replace(state, phase=Phase.DONE), ()",
@@ -104,7 +104,7 @@ BUGS = (
     bug(
         "tasks have a message id",
         "gentle",
-        1,
+        2,
         "rebaser_client.requests.task_publisher",
         'await js.publish(subjects.task(key), b"")',
         'await js.publish(subjects.task(key), b"", {"Nats-Msg-Id": str(key)})',
@@ -123,7 +123,7 @@ BUGS = (
     bug(
         "the client sends again under a new id",
         "harsh",
-        10,
+        13,
         "rebaser_client.requests.sender",
         """            except TransientError:
                 maybe_stored = True
