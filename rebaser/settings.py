@@ -69,7 +69,7 @@ class Settings(ClientSettings):
     # Times
     quiescent_period: float = Field(
         60.0,
-        ge=0,
+        ge=0.05,  # otherwise, a change set could be released before NATS delivers its requests, again and again
         le=86_400,
         description="A server releases a change set after this time without requests and dependent values updates"
         " (DVUs).",

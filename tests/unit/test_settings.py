@@ -34,6 +34,7 @@ def test_every_limit_is_a_variable_of_its_own(name: str, monkeypatch: pytest.Mon
         ("REBASER_ACK_WAIT", "soon", "REBASER_ACK_WAIT"),
         ("REBASER_RETRY_FOR", "inf", r"\(REBASER_RETRY_FOR\): Input should be a finite number"),
         ("REBASER_RETRY_WINDOW", "inf", "finite"),
+        ("REBASER_QUIESCENT_PERIOD", "0", r"\(REBASER_QUIESCENT_PERIOD\): Input should be greater than"),
         ("REBASER_HISTORY_FOR", "inf", "finite"),
         ("REBASER_SPARK", "localhost:15002", r"\(REBASER_SPARK\): 'localhost:15002' is neither a Spark master"),
         ("REBASER_INBOX_PREFIX", "_INBOX.>", "'_INBOX.>' is not a valid subject prefix"),
