@@ -159,7 +159,7 @@ class Server:
         if owner is not None and owner.ending:
             self._successor_tasks[key] = task
         elif owner is not None:
-            owner.lease.task = task  # a redelivery of the same message
+            owner.lease.task = task  # NATS has delivered the message again
         elif self._declined_until.get(key, 0.0) > self._context.now():
             self._group.start_soon(Lease(task, self._context.subjects).give_back, HANDOVER_DELAY)
             self._returned.add(HANDOVER_DELAY)

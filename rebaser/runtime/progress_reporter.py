@@ -18,7 +18,7 @@ MAX_LOGGED = 10  # maximum number of updates in one report that are logged; whil
 
 
 class ProgressReporter:
-    """Reports the slow ones of `context.running_updates`. Call `run` in a task group."""
+    """Reports which of the `context.running_updates` are slow. Call `run` in a task group."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

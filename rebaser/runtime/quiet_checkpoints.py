@@ -13,7 +13,7 @@ PAUSE = 60.0  # seconds for which change sets are released without a checkpoint 
 
 
 class QuietCheckpoints:
-    """The turns of the change sets of one server. `now` is the time in monotonic seconds."""
+    """The turns in which quiet change sets of one server write checkpoints. `now` is the time in monotonic seconds."""
 
     def __init__(self) -> None:
         self._writing: set[ChangeSetKey] = set()
@@ -21,7 +21,7 @@ class QuietCheckpoints:
         self._paused_until = 0.0
 
     def is_paused(self, now: float) -> bool:
-        """Return whether change sets are released without a checkpoint."""
+        """Return whether quiet change sets are now released without a new checkpoint, because of `pause`."""
         return now < self._paused_until
 
     def enter(self, key: ChangeSetKey, wake: Callable[[], None]) -> bool:
@@ -42,7 +42,7 @@ class QuietCheckpoints:
             self._waiting.pop(next(iter(self._waiting)))()
 
     def pause(self, now: float) -> None:
-        """Let change sets be released without a checkpoint for a while, because one could not be written."""
+        """A checkpoint could not be written: for `PAUSE` seconds, let change sets be released without one."""
         self._paused_until = now + PAUSE
         waiting, self._waiting = self._waiting, {}
         for wake in waiting.values():

@@ -4,12 +4,15 @@ imported alone."""
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from typer.main import get_group
 
 from rebaser.cli.app import app
 from rebaser.cli.lazy_group import LazyGroup
+from rebaser.settings import Settings
 from tests.support.import_alone import ROOT, modules
 
 
@@ -33,3 +36,21 @@ def test_the_module_of_each_command_can_be_imported_without_those_of_others() ->
         text=True,
     )
     assert done.stdout.split() == modules(), done.stderr
+
+
+def options(command: Any) -> Iterator[Any]:
+    """Yield the options of `command` and of its subcommands."""
+    yield from command.params
+    for subcommand in getattr(command, "commands", {}).values():
+        yield from options(subcommand)
+
+
+def test_the_number_that_is_shown_as_a_default_is_that_of_the_setting() -> None:
+    shown: dict[str, float] = {}
+    for option in options(get_group(app)):
+        name = str(option.envvar or "").removeprefix("REBASER_").lower()
+        default = getattr(option, "show_default", None)
+        if name in Settings.model_fields and isinstance(default, str) and default.replace(".", "").isdigit():
+            shown[name] = float(default)
+    assert {"quiescent_period", "sweep_interval", "ack_wait"} <= shown.keys()
+    assert shown == {name: Settings.model_fields[name].default for name in shown}

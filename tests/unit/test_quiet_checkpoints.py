@@ -1,5 +1,7 @@
 """The turns in which quiet change sets write checkpoints: few at once, in order, and none is forgotten."""
 
+from functools import partial
+
 from rebaser.runtime.quiet_checkpoints import MAX_WRITERS, PAUSE, QuietCheckpoints
 from rebaser_core.ids import ChangeSetKey
 
@@ -7,9 +9,9 @@ KEYS = [ChangeSetKey("ws", f"cs{number}") for number in range(MAX_WRITERS + 3)]
 
 
 def full() -> tuple[QuietCheckpoints, list[ChangeSetKey]]:
-    """Return turns that all of `KEYS` want, and those that were woken since."""
+    """Return turns that all of `KEYS` have tried to enter, and the list of those that are woken."""
     turns, woken = QuietCheckpoints(), list[ChangeSetKey]()
-    admitted = [turns.enter(key, lambda key=key: woken.append(key)) for key in KEYS]  # type: ignore[misc]
+    admitted = [turns.enter(key, partial(woken.append, key)) for key in KEYS]
     assert admitted == [number < MAX_WRITERS for number in range(len(KEYS))]
     return turns, woken
 

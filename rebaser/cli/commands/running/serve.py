@@ -125,7 +125,7 @@ SweepInterval = Annotated[
         envvar="REBASER_SWEEP_INTERVAL",
         metavar="SECONDS",
         help="Interval at which servers search for change sets that have work but no server.",
-        show_default="60",
+        show_default="10",
     ),
 ]
 Replicas = Annotated[
