@@ -205,10 +205,10 @@ class Settings(ClientSettings):
     )
     ack_sample: int | None = Field(None, ge=0, le=100, description="Percentage of task acks that NATS reports.")
     checkpoint_bytes: int = Field(
-        4 * 1024 * 1024,
+        2 * 1024 * 1024,
         ge=1024,
-        description="Minimum bytes in a log since its last checkpoint before the next one;"
-        " a 64th of it before a quiet change set is released.",
+        description="Minimum weight in bytes of a log since its last checkpoint before the next one: its size, and half"
+        " a byte for each commit of other logs in between; a 32nd before a quiet change set is released.",
     )
 
     # Traces, which the variables OTEL_… of OpenTelemetry turn on

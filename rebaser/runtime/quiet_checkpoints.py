@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from rebaser_core.ids import ChangeSetKey
 
-SHARE = 64  # before a release, a checkpoint is due for this share of the bytes for which it is otherwise due
+SHARE = 32  # before a release, a checkpoint is due for this share of the weight for which it is otherwise due
 MAX_WRITERS = 4  # if thousands of change sets wrote their checkpoints at once, requests to others would take seconds
 PAUSE = 60.0  # seconds for which change sets are released without a checkpoint after one could not be written
 

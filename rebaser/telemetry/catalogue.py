@@ -245,7 +245,8 @@ GAUGES = (
     _gauge("values_held", "Values of the change sets that the server owns.", lambda _, census: census.values),
     _gauge(
         "log_tail_bytes_max",
-        "The largest total size of the commits after the newest checkpoint, of all logs that the server owns.",
+        "The largest weight of the commits after the newest checkpoint (see REBASER_CHECKPOINT_BYTES), of all logs that"
+        " the server owns.",
         lambda _, census: census.tail_max,
     ),
     _gauge(

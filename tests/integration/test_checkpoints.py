@@ -13,9 +13,11 @@ from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.runtime.context import Context
 from rebaser.settings import Settings
 from rebaser_client.jetstream import JetStream
+from rebaser_client.log.reader import PASSED
 from rebaser_core import thresholds
 from rebaser_core.commit import CheckpointRef, Kind
 from rebaser_core.errors import TransientError
+from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.thresholds import Thresholds
 from rebaser_core.updates import Remove, Set, Update
@@ -71,6 +73,33 @@ async def test_what_is_loaded_is_the_state(
         assert loaded.state.checkpoint != before
         assert await first_sequence(context) == before.sequence + 1
         assert (loaded.tail_weight, loaded.chain) == (commits.tail_weight, commits.chain)
+
+
+async def test_commits_of_other_logs_add_to_the_weight_of_a_log(js: JetStream, subjects: Subjects) -> None:
+    """NATS passes them when the log is read, except before its first commit."""
+    context = context_of(js, subjects, Settings(server_id="test", history_for=0))
+    other = await open_log(context, ChangeSetKey.of("w", "other"))
+
+    async def edit_other(count: int) -> None:
+        for number in range(count):
+            await edit(other, Set("x", number))
+
+    await edit_other(2_000 // PASSED)
+    commits = await open_log(context, KEY)
+    await edit(commits, Set("a", 1))
+    await edit(commits, Set("a", 2))
+    close = commits.tail_weight
+    assert close < 2_000
+    await edit(commits, Set("a", 3))
+    one = commits.tail_weight - close
+    await edit_other(20 * PASSED)
+    await edit(commits, Set("a", 4))
+    assert commits.tail_weight == close + 2 * one + 20
+    assert (await context.reader.load(KEY)).tail_weight == commits.tail_weight
+    await checkpointer.write(context, commits)
+    await edit_other(20 * PASSED)
+    await edit(commits, Set("a", 5))
+    assert (await context.reader.load(KEY)).tail_weight == commits.tail_weight
 
 
 async def test_all_files_of_a_checkpoint_are_stored_before_a_commit_names_it(

@@ -1,6 +1,7 @@
 """Checkpoints: their content, their size, and their readers."""
 
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ from rebaser_core.commit import Applied, CarriedOutcome, Commit, Computed, Decis
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.ids import RequestId
 from rebaser_core.state.change_set import Cell, ChangeSetState
+from rebaser_core.state.outcomes import unpack
 from rebaser_core.thresholds import Thresholds, forced
 from rebaser_core.updates import Derive, Remove, Set, Unset, Update
 from rebaser_core.values import Fault, Json, State, canonical
@@ -211,6 +213,43 @@ def test_a_new_base_is_written_when_most_has_changed() -> None:
     assert stored.write(state).chain.deltas
     edit(state, *(Set(f"v{n}", n) for n in range(501)))
     assert not stored.write(state).chain.deltas
+
+
+def decide(state: ChangeSetState, count: int, *, forget_before_ms: int = 0) -> None:
+    """Fold a commit that decides `count` requests, each of which sets the value `v`."""
+    at = state.last + 1
+    decisions = tuple(Decision(at, RequestId(f"r{at}-{n}"), Outcome.SUCCESS, n % 2) for n in range(count))
+    commit = Commit("c", state.last, Kind.REBASE, at, "o", Applied("s", at), None, decisions, (Set("v", at),))
+    state.fold(at, replace(commit, forget_before_ms=forget_before_ms))
+
+
+def test_outcomes_count_as_much_as_values_for_whether_most_has_changed() -> None:
+    """A busy change set of one value has thousands of outcomes, which each base contains."""
+    state, stored = ChangeSetState(), Stored()
+    decide(state, 1000)
+    assert not (base := stored.write(state)).chain.deltas
+    decide(state, 100)
+    (delta,) = stored.write(state).parts
+    assert len(delta) < len(base.parts[0]) / 2
+    decide(state, 90, forget_before_ms=2)
+    assert len(stored.write(state).chain.deltas) == 2
+    assert len(stored.read().outcomes) == 190
+    assert parts(stored.read()) == parts(state)
+    decide(state, 400)
+    assert not stored.write(state).chain.deltas
+    assert parts(stored.read()) == parts(state)
+
+
+def test_an_outcome_is_written_alike_whether_it_is_packed_or_not() -> None:
+    state = ChangeSetState()
+    for at in range(1, 7):
+        decision = Decision(at, RequestId(f"r{at}"), Outcome.SUCCESS, at % 2, digest=bytes([at] * 8) if at % 3 else b"")
+        state.fold(at, Commit("c", at - 1, Kind.REBASE, at, "o", None, None, (decision,)))
+    packed = written(state).parts
+    for id_, outcome in list(state.outcomes.items()):
+        assert isinstance(outcome, bytes)
+        state.outcomes[id_] = unpack(id_, outcome)
+    assert written(state).parts == packed
 
 
 def test_what_was_not_stored_is_in_the_next_one() -> None:

@@ -27,8 +27,8 @@ ROW = 100  # approximate size of a row in bytes
 
 
 def due(commits: CommitLog, min_bytes: int) -> bool:
-    """Return whether a checkpoint is due. It is due if the log since the last checkpoint is larger than `min_bytes`,
-    and larger than 1/`SHARE` of that checkpoint."""
+    """Return whether a checkpoint is due. It is due if the log since the last checkpoint weighs more than `min_bytes`,
+    and more than 1/`SHARE` of that checkpoint (`CommitLog.tail_weight`)."""
     checkpoint = commits.state.checkpoint
     weight = commits.tail_weight
     return weight > min_bytes and weight > (checkpoint.size // SHARE if checkpoint else 0)

@@ -26,7 +26,7 @@ from rebaser_client.blobs.freshness import Freshness
 from rebaser_client.cooperative import run_in_steps
 from rebaser_client.jetstream import ApiError, JetStream, NoAnswerError, NoRespondersError
 from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
-from rebaser_client.log.reader import COMMIT_OVERHEAD, LoadedState
+from rebaser_client.log.reader import COMMIT_OVERHEAD, LoadedState, search_weight
 from rebaser_core import thresholds
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.errors import FencedError, TransientError, UnprocessableError, UnsupportedVersion
@@ -55,7 +55,7 @@ PINNED_CHECK = 0.05  # seconds between checks for threads that still read the st
 class CommitLog(CommitDrafter):
     """Appends to the log of `key`, and holds the folded `state` of the change set.
 
-    `tail_weight` is the size of the log after the newest checkpoint, in bytes; `chain` has the parts of the checkpoint.
+    `tail_weight` and `chain` are those of `LoadedState`, for the newest checkpoint.
     `history` tells whether commits and checkpoints record the data from which the history of a value is read. If they
     do, servers of the previous release cannot read them. A delta of more than `inline_max` bytes goes to a blob.
     `now_ms` returns Unix ms, `new_id` a ULID. `on_unanswered` is called each time NATS has not answered an append.
@@ -244,7 +244,7 @@ class CommitLog(CommitDrafter):
         if encoded.commit.kind is not _REBASE and self.state.replaced_by(encoded.commit):
             self._hand_over(sequence, encoded.commit)
             return sequence
-        self.tail_weight += weight
+        self.tail_weight += weight + search_weight(self.state.last, sequence)
         if (steps := self._fold(sequence, encoded.commit, weight)) is not None:
             await self._end_fold(steps)
         if (owes := self.state.owes) or self.debt.since is not None:

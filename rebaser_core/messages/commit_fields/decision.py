@@ -21,6 +21,7 @@ _OUTCOMES = {str(outcome): outcome for outcome in Outcome}
 _EMPTY: list[Any] = [None, None, None, 0, "", "", 0, 0, 0, 0, None]  # defaults of the fields that a short row lacks
 _NONE: list[Any] = [0, 0, 0, 0, None]  # the last five of these defaults
 _NO_DIGEST = bytes(SIZE)
+_SUCCESS = str(Outcome.SUCCESS)
 
 
 def read_decision(row: object) -> Decision:
@@ -73,12 +74,15 @@ def write_decision(decision: Decision) -> list[Any]:
     return row
 
 
-def write_digests(decisions: Sequence[Decision]) -> str:
-    """Return the digests of the requests in `decisions` as Base64 text. The text is empty if no decision has a
-    digest."""
-    if len(decisions) == 1:
-        return b2a_base64(decisions[0].digest, newline=False).decode()
-    digests = [decision.digest for decision in decisions]
+def write_success(sequence: int, request_id: RequestId, performed: int) -> list[Any]:
+    """Return what `write_decision` returns for a request that was applied and whose decision has no other fields."""
+    return [sequence, request_id, _SUCCESS, performed] if performed else [sequence, request_id, _SUCCESS]
+
+
+def write_digests(digests: Sequence[bytes]) -> str:
+    """Return the digests of requests as Base64 text. An empty digest is unknown; the text is empty if all are."""
+    if len(digests) == 1:
+        return b2a_base64(digests[0], newline=False).decode()
     if not any(digests):
         return ""
     return b2a_base64(b"".join([digest or _NO_DIGEST for digest in digests]), newline=False).decode()

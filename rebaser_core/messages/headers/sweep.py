@@ -29,7 +29,7 @@ def sweep_headers(commit: Commit) -> dict[str, str]:
     }
     if commit.unknown:
         headers[UNKNOWN] = json.dumps(commit.unknown)
-    if commit.requests and (digests := write_digests(commit.requests)):
+    if commit.requests and (digests := write_digests([decision.digest for decision in commit.requests])):
         headers[DIGESTS] = digests
     return headers
 
