@@ -37,6 +37,8 @@ log = get_logger(__name__)
 
 COMMIT_OVERHEAD = 512  # bytes added to the size of a commit for the fixed cost of reading it
 PASSED = 2  # messages of other logs that NATS passes in the time that reading one byte of a commit takes
+# Otherwise, a change set that is seldom used beside millions of others would get a checkpoint after each commit.
+MAX_SEARCH_WEIGHT = 32 * 1024  # bytes
 MAX_SEARCHES = 16  # if more ids are wanted, a blob is decoded without being searched for them first
 MAX_CONCURRENT_TAILS = 8  # logs read at the same time; NATS drops a connection that has 64 MiB of unread data
 LOAD_ATTEMPTS = 8
@@ -318,7 +320,7 @@ def search_weight(previous: int, sequence: int) -> int:
     """Return the weight, in bytes, of finding the message at log sequence `sequence` after the one at `previous` of the
     same log. NATS looks at the messages of other logs between them. It finds the first message of a log at once
     (`previous` is 0)."""
-    return (sequence - previous) // PASSED if previous else 0
+    return min((sequence - previous) // PASSED, MAX_SEARCH_WEIGHT) if previous else 0
 
 
 def _weight(commit: Commit, data: bytes) -> int:

@@ -13,7 +13,7 @@ from rebaser.change_set.log.commit_log import CommitLog
 from rebaser.runtime.context import Context
 from rebaser.settings import Settings
 from rebaser_client.jetstream import JetStream
-from rebaser_client.log.reader import PASSED
+from rebaser_client.log.reader import MAX_SEARCH_WEIGHT, PASSED, search_weight
 from rebaser_core import thresholds
 from rebaser_core.commit import CheckpointRef, Kind
 from rebaser_core.errors import TransientError
@@ -100,6 +100,13 @@ async def test_commits_of_other_logs_add_to_the_weight_of_a_log(js: JetStream, s
     await edit_other(20 * PASSED)
     await edit(commits, Set("a", 5))
     assert (await context.reader.load(KEY)).tail_weight == commits.tail_weight
+
+
+def test_the_distance_to_the_commit_before_adds_a_bounded_weight() -> None:
+    """Otherwise, a change set that is seldom used would get a checkpoint after each commit."""
+    far = MAX_SEARCH_WEIGHT * PASSED
+    found = [search_weight(0, far), search_weight(7, 8), search_weight(7, 7 + far), search_weight(7, 7 + 9 * far)]
+    assert found == [0, 1 // PASSED, MAX_SEARCH_WEIGHT, MAX_SEARCH_WEIGHT]
 
 
 async def test_all_files_of_a_checkpoint_are_stored_before_a_commit_names_it(

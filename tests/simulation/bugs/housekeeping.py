@@ -117,7 +117,7 @@ BUGS = (
     bug(
         "the store is listed after the messages were read",
         "garbage",
-        23,
+        67,
         FINDING,
         """    stored = await tables.stored()
 """,
@@ -164,7 +164,7 @@ BUGS = (
     bug(
         "a commit is appended however long ago its blobs were put",
         "garbage",
-        2,
+        3,
         COMMIT_LOG,
         "        if freshness.is_fresh:",
         "        if True:",

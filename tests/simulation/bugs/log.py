@@ -57,7 +57,7 @@ BUGS = (
     bug(
         "our own commit, landed before its answer was lost, counts as foreign",
         "gentle",
-        10,
+        2,
         COMMIT_LOG,
         "                    return stored.sequence",
         "                    pass",
@@ -124,7 +124,7 @@ BUGS = (
     bug(
         "what an update computed is not in the next delta of a checkpoint",
         "gentle",
-        10,
+        127,
         "rebaser_core.state.value_columns",
         "        self._touched[row] = 1\n        if fault is not None:",
         "        if fault is not None:",
@@ -132,7 +132,7 @@ BUGS = (
     bug(
         "what was removed is not in the next delta of a checkpoint",
         "gentle",
-        20,
+        24,
         "rebaser_core.state.columns",
         "            self.gone.add(id_)\n",
         "",

@@ -30,7 +30,7 @@ BUGS = (
     bug(
         "a rebase takes what the branch has edited",
         "gentle",
-        27,
+        96,
         REPLAY,
         "        elif same_definition(ours, common) or (",
         "        elif same_definition(ours, common) or True or (",
@@ -150,7 +150,7 @@ BUGS = (
     bug(
         "what a branch takes over stays in conflict",
         "gentle",
-        334,
+        280,
         BRANCH,
         "        self.changes.pop(id_, None)\n        self.conflicts.pop(id_, None)\n",
         "        self.changes.pop(id_, None)\n",

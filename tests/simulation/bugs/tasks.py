@@ -56,12 +56,12 @@ BUGS = (
         "owes = commits.state.owes or commits.state.wakes(decided.delta)",
         "owes = commits.state.wakes(decided.delta)",
     ),
-    bug("an update that failed is not tried again", "gentle", 3, LIFECYCLE, "return self.retry_at\n", "return None\n"),
+    bug("an update that failed is not tried again", "gentle", 6, LIFECYCLE, "return self.retry_at\n", "return None\n"),
     # -- tasks -----------------------------------------------------------------------------------------------------
     bug(
         "no recheck",
         "gentle",
-        15,
+        65,
         OWNER,
         "                left = await recheck(self._context, self.commits, self._processor, self._puller)\n",
         "                left = False\n",
@@ -69,7 +69,7 @@ BUGS = (
     bug(
         "the recheck comes before the ack",
         "gentle",
-        15,
+        65,
         LIFECYCLE,
         "return replace(state, phase=Phase.RECHECKING), (Command.RECHECK,)",
         "return replace(state, phase=Phase.DONE), ()",
@@ -77,7 +77,7 @@ BUGS = (
     bug(
         "the recheck does not wait until the task is gone",
         "gentle",
-        15,
+        3,
         LEASE,
         "if stored is None or stored.sequence != self.task.sequence:",
         "if True:",
@@ -123,7 +123,7 @@ BUGS = (
     bug(
         "the client sends again under a new id",
         "harsh",
-        13,
+        14,
         "rebaser_client.requests.sender",
         """            except TransientError:
                 maybe_stored = True
