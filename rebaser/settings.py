@@ -207,8 +207,9 @@ class Settings(ClientSettings):
     checkpoint_bytes: int = Field(
         2 * 1024 * 1024,
         ge=1024,
-        description="Minimum weight in bytes of a log since its last checkpoint before the next one: its size, and half"
-        " a byte for each commit of other logs in between; a 32nd before a quiet change set is released.",
+        description="A log gets a checkpoint when the commits since the last one have this weight in bytes: their size,"
+        " 512 for each, and half a byte for each commit of other logs in between. Before a quiet change set is"
+        " released, 1/32 of it suffices.",
     )
 
     # Traces, which the variables OTEL_… of OpenTelemetry turn on

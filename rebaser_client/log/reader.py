@@ -36,9 +36,10 @@ from rebaser_core.streams.subjects import Subjects
 log = get_logger(__name__)
 
 COMMIT_OVERHEAD = 512  # bytes added to the size of a commit for the fixed cost of reading it
-PASSED = 2  # messages of other logs that NATS passes in the time that reading one byte of a commit takes
-# Otherwise, a change set that is seldom used beside millions of others would get a checkpoint after each commit.
-MAX_SEARCH_WEIGHT = 32 * 1024  # bytes
+PASSED = 2  # NATS looks at this many messages of other logs in the time in which one byte of a commit is read
+# The maximum bytes of a `search_weight`. Without a maximum, a change set that is seldom used beside millions of others
+# would get a checkpoint after each commit.
+MAX_SEARCH_WEIGHT = 16 * 1024
 MAX_SEARCHES = 16  # if more ids are wanted, a blob is decoded without being searched for them first
 MAX_CONCURRENT_TAILS = 8  # logs read at the same time; NATS drops a connection that has 64 MiB of unread data
 LOAD_ATTEMPTS = 8
@@ -49,9 +50,8 @@ RELOAD_MIN = 0.02  # seconds until the second attempt, before jitter
 class LoadedState:
     """A state, and the size of what was read to load it.
 
-    `tail_weight` is the weight of the log after the checkpoint. It is proportional to the time that reading takes: the
-    number of bytes, plus `COMMIT_OVERHEAD` and `search_weight` for each commit. `chain` describes the parts of the
-    checkpoint.
+    `tail_weight` is the weight of the log after the checkpoint, in bytes. It estimates how long reading takes: each
+    commit adds its size, `COMMIT_OVERHEAD` and its `search_weight`. `chain` describes the parts of the checkpoint.
     """
 
     state: ChangeSetState
@@ -187,7 +187,7 @@ class StateLoader(CommitReader):
         if commit is not None and commit.previous == state.last:
             weight = _weight(commit, last.data)
             await self._fold(state, last.sequence, await self.with_delta(commit), weight)
-            return LoadedState(state, weight + search_weight(commit.previous, last.sequence), chain)
+            return LoadedState(state, weight + search_weight(commit, commit.previous, last.sequence), chain)
         return LoadedState(state, await self._read_tail(key, state, last.sequence), chain)
 
     async def _load_created(self, key: ChangeSetKey, begin: int, until: int) -> LoadedState:
@@ -244,7 +244,7 @@ class StateLoader(CommitReader):
                     state.skip(sequence)
                 else:
                     added = _weight(commit, message.data)
-                    weight += added + search_weight(state.last, sequence)
+                    weight += added + search_weight(commit, state.last, sequence)
                     if commit.folded_blobs:
                         async with self._tail_slot_released():
                             commit = await self.with_delta(commit)
@@ -316,11 +316,15 @@ def _is_text(id_: str) -> bool:
         return False
 
 
-def search_weight(previous: int, sequence: int) -> int:
-    """Return the weight, in bytes, of finding the message at log sequence `sequence` after the one at `previous` of the
-    same log. NATS looks at the messages of other logs between them. It finds the first message of a log at once
-    (`previous` is 0)."""
-    return min((sequence - previous) // PASSED, MAX_SEARCH_WEIGHT) if previous else 0
+def search_weight(commit: Commit, previous: int, sequence: int) -> int:
+    """Return the weight, in bytes, of finding `commit`, whose log sequence is `sequence`, after the message at
+    `previous`. NATS looks at the messages of other logs between them.
+
+    It finds the first message of a log at once (`previous` is 0). A commit that names a checkpoint has no such weight,
+    because it would bring the next checkpoint nearer.
+    """
+    far = previous and commit.kind is not Kind.CHECKPOINT
+    return min((sequence - previous) // PASSED, MAX_SEARCH_WEIGHT) if far else 0
 
 
 def _weight(commit: Commit, data: bytes) -> int:

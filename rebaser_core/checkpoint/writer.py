@@ -68,9 +68,11 @@ class CheckpointDraft:
         # dropped, because an outcome never moves back from `redriven` to `outcomes`.
         self._outcomes = state.outcomes.newer_than(since), state.redriven.newer_than(since)
         self._kept = [len(state.outcomes), len(state.redriven)]
-        # A change set with few values and many requests has more outcomes than values.
-        new, kept = changed + sum(map(len, self._outcomes)), len(state.cells) + sum(self._kept)
-        self.is_base = chain.needs_base or thresholds.now.delta_changes_divisor * new > kept
+        # Values and outcomes are counted separately: one change set may have a million outcomes and one value, another
+        # a few outcomes and large values. In both cases, a base would repeat most of what is stored already.
+        factor, new = thresholds.now.delta_changes_divisor, sum(map(len, self._outcomes))
+        mostly_new = factor * changed > len(state.cells) and factor * new >= sum(self._kept)
+        self.is_base = chain.needs_base or mostly_new
         if self.is_base and since:
             self._outcomes = state.outcomes.newer_than(0), state.redriven.newer_than(0)
         self.rows = len(state.cells) if self.is_base else changed
@@ -208,7 +210,7 @@ class _File:
             ),
         )
         self._rows = rows
-        self._written: pa.RecordBatch | None = None  # the batch that was written last
+        self._empty: pa.RecordBatch | None = None
         self._first = first
         self._end = min(first + thresholds.now.part_rows, rows.count)  # the file may be full before this position
         self._templates = rows.templates(first, self._end - first)
@@ -223,16 +225,15 @@ class _File:
         while at < self._end and (at == self._first or self._sink.tell() < most):
             batch = self._rows.batch(at, self._end - at, self._templates, self._definitions)
             self._writer.write_batch(batch)
-            self._written = batch
             at += batch.num_rows
         return at
 
     def write_metadata(self, metadata: dict[bytes, Any]) -> None:
         """Write a batch that has no rows but has `metadata`, with each value as JSON."""
-        if self._written is None:
-            self._written = make_batch({"id": []}, 0, self._templates, self._definitions, self._rows.version)
-        empty = self._written.slice(0, 0)  # this takes a tenth of the time of making another batch
-        self._writer.write_batch(empty, custom_metadata={key: write_json(value) for key, value in metadata.items()})
+        if self._empty is None:
+            self._empty = make_batch({"id": []}, 0, self._templates, self._definitions, self._rows.version)
+        encoded = {key: write_json(value) for key, value in metadata.items()}
+        self._writer.write_batch(self._empty, custom_metadata=encoded)
 
     def close(self) -> bytes:
         self._writer.close()

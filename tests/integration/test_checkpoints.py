@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from rebaser.settings import Settings
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log.reader import MAX_SEARCH_WEIGHT, PASSED, search_weight
 from rebaser_core import thresholds
-from rebaser_core.commit import CheckpointRef, Kind
+from rebaser_core.commit import CheckpointRef, Commit, Kind
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
@@ -105,8 +106,11 @@ async def test_commits_of_other_logs_add_to_the_weight_of_a_log(js: JetStream, s
 def test_the_distance_to_the_commit_before_adds_a_bounded_weight() -> None:
     """Otherwise, a change set that is seldom used would get a checkpoint after each commit."""
     far = MAX_SEARCH_WEIGHT * PASSED
-    found = [search_weight(0, far), search_weight(7, 8), search_weight(7, 7 + far), search_weight(7, 7 + 9 * far)]
-    assert found == [0, 1 // PASSED, MAX_SEARCH_WEIGHT, MAX_SEARCH_WEIGHT]
+    edit = Commit("c", 7, Kind.REBASE, 0, "o", None, None)
+    distances = {7: 8, 8: 8 + 10 * PASSED, 9: 9 + far, 10: 10 + 9 * far, 0: far}
+    found = [search_weight(edit, previous, sequence) for previous, sequence in distances.items()]
+    assert found == [1 // PASSED, 10, MAX_SEARCH_WEIGHT, MAX_SEARCH_WEIGHT, 0]
+    assert search_weight(replace(edit, kind=Kind.CHECKPOINT), 7, 7 + far) == 0
 
 
 async def test_all_files_of_a_checkpoint_are_stored_before_a_commit_names_it(

@@ -248,7 +248,7 @@ async def test_a_quiet_change_set_is_released_although_its_checkpoint_fails(
         raise TransientError("the blob store is away")
 
     monkeypatch.setattr(checkpointer, "write", fail)
-    async with serving(js, subjects, Engine(), quiescent_period=0.1, checkpoint_bytes=64_000) as server:
+    async with serving(js, subjects, Engine(), quiescent_period=0.1, checkpoint_bytes=1000 * SHARE) as server:
         for number in range(2):
             await client.enqueue_updates_with_reply("ws", "cs", [Set("a", number)])
         with anyio.fail_after(60):
@@ -261,7 +261,7 @@ async def test_a_busy_change_set_writes_no_checkpoint_although_its_timer_fires(
     js: JetStream, subjects: Subjects, client: RebaserClient, events: Events
 ) -> None:
     """The timer keeps its time while requests postpone the release."""
-    async with serving(js, subjects, Engine(), quiescent_period=0.05, checkpoint_bytes=SHARE * 20_000) as server:
+    async with serving(js, subjects, Engine(), quiescent_period=0.05, checkpoint_bytes=SHARE * 40_000) as server:
         with anyio.fail_after(60), anyio.move_on_after(0.5):
             while True:
                 await client.enqueue_updates_with_reply("ws", "cs", [Set("a", 1)])

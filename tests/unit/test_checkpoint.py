@@ -223,7 +223,16 @@ def decide(state: ChangeSetState, count: int, *, forget_before_ms: int = 0) -> N
     state.fold(at, replace(commit, forget_before_ms=forget_before_ms))
 
 
-def test_outcomes_count_as_much_as_values_for_whether_most_has_changed() -> None:
+def test_a_few_changes_in_many_values_are_a_delta_however_many_requests_there_were() -> None:
+    state, stored = made(*(Set(f"v{n}", "x" * 500) for n in range(100))), Stored()
+    stored.write(state)
+    for _ in range(2):  # all outcomes are new in the first delta, and most in the second
+        decide(state, 40)
+        assert stored.write(state).chain.deltas
+    assert parts(stored.read()) == parts(state)
+
+
+def test_no_base_repeats_the_outcomes_if_few_of_them_are_new() -> None:
     """A busy change set of one value has thousands of outcomes, which each base contains."""
     state, stored = ChangeSetState(), Stored()
     decide(state, 1000)

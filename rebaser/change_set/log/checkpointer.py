@@ -27,8 +27,8 @@ ROW = 100  # approximate size of a row in bytes
 
 
 def due(commits: CommitLog, min_bytes: int) -> bool:
-    """Return whether a checkpoint is due. It is due if the log since the last checkpoint weighs more than `min_bytes`,
-    and more than 1/`SHARE` of that checkpoint (`CommitLog.tail_weight`)."""
+    """Return whether a checkpoint is due. It is due if the log since the last checkpoint (`CommitLog.tail_weight`)
+    weighs more than `min_bytes`, and more than 1/`SHARE` of the size of that checkpoint."""
     checkpoint = commits.state.checkpoint
     weight = commits.tail_weight
     return weight > min_bytes and weight > (checkpoint.size // SHARE if checkpoint else 0)

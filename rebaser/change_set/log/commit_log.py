@@ -244,7 +244,7 @@ class CommitLog(CommitDrafter):
         if encoded.commit.kind is not _REBASE and self.state.replaced_by(encoded.commit):
             self._hand_over(sequence, encoded.commit)
             return sequence
-        self.tail_weight += weight + search_weight(self.state.last, sequence)
+        self.tail_weight += weight + search_weight(encoded.commit, self.state.last, sequence)
         if (steps := self._fold(sequence, encoded.commit, weight)) is not None:
             await self._end_fold(steps)
         if (owes := self.state.owes) or self.debt.since is not None:
