@@ -23,7 +23,7 @@ BUGS = (
     bug(
         "a change set begins where the queue of its parent is decided",
         "gentle",
-        6,
+        10,
         STATE,
         "        self.applied = self.checkpoint = None\n",
         "        self.checkpoint = None\n",

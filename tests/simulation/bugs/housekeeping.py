@@ -117,7 +117,7 @@ BUGS = (
     bug(
         "the store is listed after the messages were read",
         "garbage",
-        67,
+        23,
         FINDING,
         """    stored = await tables.stored()
 """,
@@ -164,7 +164,7 @@ BUGS = (
     bug(
         "a commit is appended however long ago its blobs were put",
         "garbage",
-        3,
+        2,
         COMMIT_LOG,
         "        if freshness.is_fresh:",
         "        if True:",

@@ -132,7 +132,7 @@ BUGS = (
     bug(
         "what was removed is not in the next delta of a checkpoint",
         "gentle",
-        24,
+        20,
         "rebaser_core.state.columns",
         "            self.gone.add(id_)\n",
         "",

@@ -77,7 +77,7 @@ BUGS = (
     bug(
         "the recheck does not wait until the task is gone",
         "gentle",
-        3,
+        15,
         LEASE,
         "if stored is None or stored.sequence != self.task.sequence:",
         "if True:",
@@ -123,7 +123,7 @@ BUGS = (
     bug(
         "the client sends again under a new id",
         "harsh",
-        14,
+        13,
         "rebaser_client.requests.sender",
         """            except TransientError:
                 maybe_stored = True
