@@ -218,8 +218,8 @@ class Thresholds:
     """If fewer than one in this many rows are written, their ids are copied one by one. Otherwise the whole list of ids
     is copied."""
     delta_changes_divisor: int = _from(2)
-    """If more than one in this many values have changed, and at least one in this many outcomes is new, the checkpoint
-    is a new base instead of a delta. 0 turns this rule off."""
+    """If more than one in this many values have changed, and more than one in this many values and remembered outcomes
+    are new, the checkpoint is a new base instead of a delta. 0 turns this rule off."""
     deltas_bytes_factor: int = _from(2)
     """If the size of all deltas, multiplied by this factor, exceeds the size of the base, the next checkpoint is a new
     base. 0 turns this rule off."""

@@ -68,10 +68,10 @@ class CheckpointDraft:
         # dropped, because an outcome never moves back from `redriven` to `outcomes`.
         self._outcomes = state.outcomes.newer_than(since), state.redriven.newer_than(since)
         self._kept = [len(state.outcomes), len(state.redriven)]
-        # Values and outcomes are counted separately: one change set may have a million outcomes and one value, another
-        # a few outcomes and large values. In both cases, a base would repeat most of what is stored already.
-        factor, new = thresholds.now.delta_changes_divisor, sum(map(len, self._outcomes))
-        mostly_new = factor * changed > len(state.cells) and factor * new >= sum(self._kept)
+        # Outcomes count, too, because a change set may have a million outcomes and one value. They do not suffice,
+        # because a change set may have thousands of outcomes and large values that never change.
+        factor, values, new = thresholds.now.delta_changes_divisor, len(state.cells), sum(map(len, self._outcomes))
+        mostly_new = factor * changed > values and factor * (changed + new) > values + sum(self._kept)
         self.is_base = chain.needs_base or mostly_new
         if self.is_base and since:
             self._outcomes = state.outcomes.newer_than(0), state.redriven.newer_than(0)

@@ -232,6 +232,14 @@ def test_a_few_changes_in_many_values_are_a_delta_however_many_requests_there_we
     assert parts(stored.read()) == parts(state)
 
 
+def test_a_base_is_written_when_most_values_have_changed_although_some_outcomes_have_not() -> None:
+    state, stored = made(*(Set(f"v{n}", n) for n in range(1000))), Stored()
+    decide(state, 100)
+    stored.write(state)
+    edit(state, *(Set(f"v{n}", -n) for n in range(600)))
+    assert not stored.write(state).chain.deltas
+
+
 def test_no_base_repeats_the_outcomes_if_few_of_them_are_new() -> None:
     """A busy change set of one value has thousands of outcomes, which each base contains."""
     state, stored = ChangeSetState(), Stored()
