@@ -1,4 +1,4 @@
-"""Decides which quiet change sets write a checkpoint before they are released, and which of them wait for others.
+"""Decides which quiet change sets write a checkpoint before they are released, and which of them wait for their turn.
 
 Invariant: a change set that waits has no work in flight, so that its owner can be stopped at once.
 """
@@ -21,12 +21,13 @@ class QuietCheckpoints:
         self._paused_until = 0.0
 
     def is_paused(self, now: float) -> bool:
-        """Return whether quiet change sets are now released without a new checkpoint, because of `pause`."""
+        """Return whether quiet change sets are to be released without a new checkpoint, because `pause` was called less
+        than `PAUSE` seconds ago."""
         return now < self._paused_until
 
     def enter(self, key: ChangeSetKey, wake: Callable[[], None]) -> bool:
-        """Return whether `key` may write its checkpoint now. If so, `leave` has to be called afterwards. If not, `wake`
-        will be called when it may try again."""
+        """Return whether `key` may write its checkpoint now. If so, the caller must call `leave` afterwards. If not,
+        `wake` is called once it is the turn of `key`."""
         if len(self._writing) >= MAX_WRITERS:
             self._waiting.setdefault(key, wake)
             return False
@@ -42,7 +43,7 @@ class QuietCheckpoints:
             self._waiting.pop(next(iter(self._waiting)))()
 
     def pause(self, now: float) -> None:
-        """A checkpoint could not be written: for `PAUSE` seconds, let change sets be released without one."""
+        """Let change sets be released without a checkpoint for `PAUSE` seconds, because one could not be written."""
         self._paused_until = now + PAUSE
         waiting, self._waiting = self._waiting, {}
         for wake in waiting.values():

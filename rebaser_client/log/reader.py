@@ -43,6 +43,7 @@ MAX_SEARCH_WEIGHT = 16 * 1024
 MAX_SEARCHES = 16  # if more ids are wanted, a blob is decoded without being searched for them first
 MAX_CONCURRENT_TAILS = 8  # logs read at the same time; NATS drops a connection that has 64 MiB of unread data
 LOAD_ATTEMPTS = 8
+_CHECKPOINT = Kind.CHECKPOINT  # a lookup of an enum member takes 0.1 µs in Python 3.11
 RELOAD_MIN = 0.02  # seconds until the second attempt, before jitter
 
 
@@ -323,8 +324,10 @@ def search_weight(commit: Commit, previous: int, sequence: int) -> int:
     It finds the first message of a log at once (`previous` is 0). A commit that names a checkpoint has no such weight,
     because it would bring the next checkpoint nearer.
     """
-    far = previous and commit.kind is not Kind.CHECKPOINT
-    return min((sequence - previous) // PASSED, MAX_SEARCH_WEIGHT) if far else 0
+    if not previous or commit.kind is _CHECKPOINT:
+        return 0
+    weight = (sequence - previous) // PASSED
+    return weight if weight < MAX_SEARCH_WEIGHT else MAX_SEARCH_WEIGHT  # noqa: FURB136 - `min` takes longer
 
 
 def _weight(commit: Commit, data: bytes) -> int:

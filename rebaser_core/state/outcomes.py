@@ -85,8 +85,11 @@ def pack(decision: Decision, commit: int, at_ms: int) -> bytes | RecordedOutcome
 
 
 def plain(packed: bytes | RecordedOutcome) -> tuple[int, int, int, int, bytes] | None:
-    """Return the commit, its Unix time (ms), the request's sequence, the number of applied updates and the request's
-    digest if the outcome is packed as bytes; None otherwise. This takes a quarter of the time of `unpack`."""
+    """Return the fields of an outcome that is packed as bytes: the sequence and the Unix time (ms) of the commit, the
+    sequence of the request, the number of updates that were applied, and the digest. Return None for any other outcome.
+
+    This takes a quarter of the time of `unpack`.
+    """
     return None if isinstance(packed, RecordedOutcome) else (*_NUMBERS.unpack_from(packed), packed[_NUMBERS.size :])
 
 

@@ -85,12 +85,13 @@ async def test_commits_of_other_logs_add_to_the_weight_of_a_log(js: JetStream, s
         for number in range(count):
             await edit(other, Set("x", number))
 
-    await edit_other(2_000 // PASSED)
+    await edit_other(200 * PASSED)
     commits = await open_log(context, KEY)
     await edit(commits, Set("a", 1))
+    first = commits.tail_weight
     await edit(commits, Set("a", 2))
     close = commits.tail_weight
-    assert close < 2_000
+    assert first <= close - first
     await edit(commits, Set("a", 3))
     one = commits.tail_weight - close
     await edit_other(20 * PASSED)

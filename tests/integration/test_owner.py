@@ -260,7 +260,7 @@ async def test_a_quiet_change_set_is_released_although_its_checkpoint_fails(
 async def test_a_busy_change_set_writes_no_checkpoint_although_its_timer_fires(
     js: JetStream, subjects: Subjects, client: RebaserClient, events: Events
 ) -> None:
-    """The timer keeps its time while requests postpone the release."""
+    """Requests postpone the release, but they do not set the timer again."""
     async with serving(js, subjects, Engine(), quiescent_period=0.05, checkpoint_bytes=SHARE * 40_000) as server:
         with anyio.fail_after(60), anyio.move_on_after(0.5):
             while True:
