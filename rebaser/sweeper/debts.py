@@ -18,7 +18,9 @@ from rebaser_core.streams.subjects import Subjects
 
 EXPIRING = (BranchStatus.APPLIED, BranchStatus.ABANDONED)
 CHUNK = 128  # number of commits whose headers are read before other tasks may run
-_RELEVANT = frozenset((BRANCH, UNKNOWN))  # headers that may have to be recorded although no update is due
+# Parts of raw headers. The names are searched for without what may surround them, because spaces are allowed there.
+_DEBT, _BRANCH, _UNKNOWN = DEBT.encode(), BRANCH.encode(), UNKNOWN.encode()
+_NO_DEBT = b"\r\n%b: 0\r\n" % _DEBT
 SILENCE = 1.0  # seconds without a header until the tracker asks NATS whether there are more
 
 
@@ -45,7 +47,9 @@ class DebtTracker:
         self._js = js
         self._subjects = subjects
         self._all = f"{subjects.root}.commits.*.*"
+        self._name_begins = len(self._all) - len("*.*")
         self._created = ""
+        self._reading = anyio.Lock()
         self._read = 0  # log sequence up to which headers have been read
         self._names: set[str] = set()
         self.closed: dict[str, ClosedSince] = {}
@@ -53,19 +57,20 @@ class DebtTracker:
         self.owing_since: dict[str, int] = {}
         self._covered: dict[str, str] = {}  # maps the same names to the header `X-Covers` of their newest commit
 
-    async def read(self) -> set[str]:
+    async def read(self, least: int = 1) -> set[str]:
         """Return the change sets that need an owner, as `ws.cs`.
 
         The first call reads the headers of one commit per change set. Later calls read only the headers of newer
-        commits. Raise `TransientError` if NATS does not answer.
+        commits, if there are at least `least`. Raise `TransientError` if NATS does not answer.
         """
-        info = await self._js.stream_info(self._subjects.commits_stream)
-        if info.created != self._created or info.last_sequence < self._read:
-            self._created, self._read, self._names, self.closed = info.created, 0, set(), {}
-            self.newest_ns, self.owing_since, self._covered = 0, {}, {}
-        if info.messages and info.last_sequence > self._read:
-            await self._read_to(info.last_sequence)
-        return self._names
+        async with self._reading:
+            info = await self._js.stream_info(self._subjects.commits_stream)
+            if info.created != self._created or info.last_sequence < self._read:
+                self._created, self._read, self._names, self.closed = info.created, 0, set(), {}
+                self.newest_ns, self.owing_since, self._covered = 0, {}, {}
+            if info.messages and info.last_sequence >= self._read + least:
+                await self._read_to(info.last_sequence)
+            return self._names.copy()
 
     async def _read_to(self, last: int) -> None:
         await load_functions()
@@ -75,27 +80,40 @@ class DebtTracker:
             self._all,
             start=self._read + 1 if self._read else "last_per_subject",
             headers_only=True,
+            is_needless=self._is_needless,
         )
         async with consumer:
             while self._read < last:
                 with anyio.move_on_after(SILENCE):
                     await consumer.wait()
-                if not consumer.pending and await self._at_end():
-                    self._read = last  # the remaining commits have been deleted
+                silent = not consumer.pending
                 for message in consumer.take(CHUNK):
                     self._record(message)
                     self._read = message.stream_sequence
                     self.newest_ns = max(self.newest_ns, message.timestamp_ns)
+                if not consumer.pending:
+                    self._read = max(self._read, consumer.delivered)  # needless headers may have followed
+                if silent and self._read < last and await self._at_end():
+                    self._read = last  # the remaining commits have been deleted
                 await lowlevel.checkpoint()
 
     async def _at_end(self) -> bool:
         return await self._js.next(self._subjects.commits_stream, self._all, self._read + 1) is None
 
+    def _is_needless(self, subject: str, raw_headers: bytes) -> bool:
+        """Return whether the headers of a commit surely change nothing, as nearly all headers on a busy server."""
+        name = subject[self._name_begins :]
+        return (
+            _NO_DEBT in raw_headers
+            and _BRANCH not in raw_headers
+            and _UNKNOWN not in raw_headers
+            and raw_headers.count(_DEBT) == 1
+            and name not in self._names  # which contains all names of `owing_since`
+            and name not in self.closed
+        )
+
     def _record(self, message: Message) -> None:
-        headers, name = message.headers, message.subject[len(self._all) - len("*.*") :]
-        known = name in self._names or name in self.closed  # `_names` contains all names of `owing_since`
-        if not known and headers.get(DEBT) == "0" and _RELEVANT.isdisjoint(headers):
-            return  # there is nothing to record, as for nearly all commits on a busy server
+        headers, name = message.headers, message.subject[self._name_begins :]
         try:
             _, debt = read_sweep_headers(headers)
         except UnprocessableError:

@@ -41,6 +41,8 @@ log = structlog.get_logger(__name__)
 
 MAX_CONCURRENT = 32  # number of tasks that are published concurrently
 RETRY_REFUSED = 5.0  # maximum seconds until the sweep message is published again after NATS refused to store it
+READ_AHEAD = 0.25  # seconds between steps in which the headers of new commits are read, between sweeps
+READ_AHEAD_LEAST = 1000  # number of new commits for a step; creating its consumer takes as long as 300 headers
 GIVE_BACK_TIMEOUT = 2.0  # maximum seconds for returning the sweep message, or for giving up the pin
 
 
@@ -100,6 +102,7 @@ class Sweeper:
         )
         async with consumer, anyio.create_task_group() as group:
             group.start_soon(self._keep_message)
+            group.start_soon(self._read_ahead)
             consumer.add_credit()
             try:
                 async for message in consumer:
@@ -200,6 +203,17 @@ class Sweeper:
                 await self._js.progress(message)
             except RebaserError as error:
                 log.debug("sweep_progress_failed", reason=error.message)
+
+    async def _read_ahead(self) -> None:
+        """Read the headers of new commits in small steps, because NATS would send them to a sweep in megabytes at once,
+        before the requests that arrive meanwhile."""
+        while True:
+            await anyio.sleep(READ_AHEAD)
+            if self.pinned:
+                try:
+                    await self._debts.read(READ_AHEAD_LEAST)
+                except RebaserError as error:  # the next sweep will report it
+                    log.debug("read_ahead_failed", reason=error.message)
 
     async def _keep_message(self) -> None:
         """Publish the sweep message whenever it is missing, for instance because an operator deleted it.

@@ -26,7 +26,7 @@ from rebaser_client.nats.header_lines import Headers
 from rebaser_client.nats.hooks import ConnectionHooks
 from rebaser_client.nats.link import Link, LinkOptions, parse_servers, translate, translate_errors, without_secrets
 from rebaser_client.nats.messages import STATUS, Msg
-from rebaser_client.nats.parser import Handler, SizedHandler
+from rebaser_client.nats.parser import AnyHandler
 from rebaser_client.nats.replies import PendingRequest, Replies
 from rebaser_client.nats.subscription import MessageIterator, Subscription
 from rebaser_client.task_groups import flat_task_group
@@ -239,7 +239,7 @@ class Connection(ConnectionHooks):
     async def listen(
         self,
         subject: str,
-        handler: Handler | SizedHandler,
+        handler: AnyHandler,
         *,
         lasting: bool = True,
         on_denied: Callable[[NotAllowed], None] | None = None,

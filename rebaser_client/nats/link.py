@@ -22,7 +22,7 @@ from rebaser_client.logs import get_logger
 from rebaser_client.nats.access import Access, credentials, needs_tls, refusal, tls_context
 from rebaser_client.nats.header_lines import Headers, encode_headers
 from rebaser_client.nats.nats_py import NatsClient
-from rebaser_client.nats.parser import Handler, SizedHandler
+from rebaser_client.nats.parser import AnyHandler
 from rebaser_core.errors import ConfigError, RebaserError, TransientError, UnprocessableError
 
 log = get_logger(__name__)
@@ -249,7 +249,7 @@ class Link:
         """Write a message to the socket at once, after all unsent messages. Return False if it could not be sent."""
         return self.up and self.client.publish_now(subject, reply, payload)
 
-    async def subscribe(self, subject: str, handler: Handler | SizedHandler) -> int:
+    async def subscribe(self, subject: str, handler: AnyHandler) -> int:
         """Subscribe to `subject`, so that `handler` is called for each message, and return the id of the subscription.
         Raise `NotConnectedError` if the link is broken."""
         with translate_errors():

@@ -34,6 +34,19 @@ class SizedHandler:
         self.handle = handle
 
 
+@final
+class RawHandler:
+    """A handler that gets the headers as they were sent, for `parse_headers`, because it may not need them; empty if
+    the message has none."""
+
+    __slots__ = ("handle",)
+
+    def __init__(self, handle: Callable[[str, str, bytes, bytes], None]) -> None:
+        self.handle = handle
+
+
+AnyHandler: TypeAlias = Handler | SizedHandler | RawHandler
+
 MAX_LINE = 1024 * 1024  # the maximum length of a line in bytes; an INFO line lists all servers of a cluster
 
 
@@ -56,7 +69,7 @@ class ProtocolParser:
     """
 
     def __init__(self, client: ControlHandler) -> None:
-        self.handlers: dict[bytes, Handler | SizedHandler] = {}
+        self.handlers: dict[bytes, AnyHandler] = {}
         self.reads = 0  # calls of `parse`
         self.pongs = 0
         self._client = client
@@ -69,7 +82,7 @@ class ProtocolParser:
         self._chunks.clear()
         self._have = self._need = 0
 
-    def handle(self, subscription_id: int, handler: Handler | SizedHandler) -> None:
+    def handle(self, subscription_id: int, handler: AnyHandler) -> None:
         """Call `handler` for each message of a subscription."""
         self.handlers[b"%d" % subscription_id] = handler
 
@@ -125,25 +138,30 @@ class ProtocolParser:
             int(words[2])  # raises the error for a line that no server sends
             return
         body = begin
-        headers = None
+        raw_headers = b""
         words_with_reply = 5
         if words[0] == b"HMSG":
             body += int(words[-2])
             if not begin <= body <= stop:
                 raise ValueError("the headers end outside of their message")
-            headers = parse_headers(data[begin:body])
+            raw_headers = data[begin:body]
             words_with_reply = 6
         raw_reply = words[3] if len(words) == words_with_reply else b""
         try:
             subject, reply = words[1].decode(), raw_reply.decode()
         except UnicodeDecodeError:  # `text` takes longer
             subject, reply = text(words[1]), text(raw_reply)
+        payload = data[body:stop]
         try:
+            if type(handler) is RawHandler:
+                handler.handle(subject, reply, payload, raw_headers)
+                return
+            headers = parse_headers(raw_headers) if raw_headers else None
             if type(handler) is SizedHandler:
                 size = stop - begin + len(words[1]) + len(raw_reply)
-                handler.handle(subject, reply, data[body:stop], headers, size)
+                handler.handle(subject, reply, payload, headers, size)
             else:
-                handler(subject, reply, data[body:stop], headers)
+                handler(subject, reply, payload, headers)
         except Exception:
             # If the exception escaped, nats-py's read loop would end silently.
             log.exception("nats_handler_failed", subject=subject[:120])

@@ -12,7 +12,7 @@ from rebaser_client.errors import NotAllowed
 from rebaser_client.logs import get_logger
 from rebaser_client.nats.link import Link
 from rebaser_client.nats.messages import Msg
-from rebaser_client.nats.parser import Handler, SizedHandler
+from rebaser_client.nats.parser import AnyHandler
 from rebaser_core.errors import RebaserError
 
 log = get_logger(__name__)
@@ -39,7 +39,7 @@ class Subscription:
         self,
         subscriptions: Subscriptions,
         subject: str,
-        handler: Handler | SizedHandler,
+        handler: AnyHandler,
         lasting: bool,
         *,
         on_denied: Callable[[NotAllowed], None] | None = None,

@@ -188,6 +188,50 @@ async def test_headers_only_leaves_the_payload_out(js: JetStream, stream: str) -
     assert message.headers["X-Debt"] == "3"
 
 
+async def test_what_is_needless_counts_as_delivered(js: JetStream, stream: str, events: Events) -> None:
+    """The last message in the stream is never needless, so that a reader notices that it has read all of it."""
+    await js.publish_all(f"{stream}.k", [b"%d" % number for number in range(MANY)], window=64)
+    seen: list[tuple[str, bytes]] = []
+
+    def is_needless(subject: str, raw_headers: bytes) -> bool:
+        seen.append((subject, raw_headers))
+        return len(seen) != 5
+
+    with anyio.fail_after(60):
+        async with OrderedConsumer(
+            js, stream, f"{stream}.k", headers_only=True, is_needless=is_needless, idle_heartbeat=HEARTBEAT
+        ) as consumer:
+            while consumer.delivered < MANY:  # nothing is taken
+                await consumer.wait()
+                await anyio.lowlevel.checkpoint()
+            assert len(seen) == 5, "messages that come while others wait are queued"
+            assert [message.stream_sequence for message in consumer.take(MANY)] == list(range(5, MANY + 1))
+            await fill(js, stream, 1)
+            await consumer.wait()
+            assert [message.stream_sequence for message in consumer.take(MANY)] == [MANY + 1]
+    assert len(seen) == 5
+    assert {subject for subject, _ in seen} == {f"{stream}.k"}
+    assert all(b"\r\nNats-Msg-Size: 1\r\n" in raw for _, raw in seen)
+    assert not events.named("ordered_reset")
+
+
+async def test_a_replaced_consumer_does_not_repeat_what_was_needless(js: JetStream, stream: str) -> None:
+    await fill(js, stream, MANY)
+    seen = 0
+
+    def is_needless(*_: object) -> bool:
+        nonlocal seen
+        seen += 1
+        if seen == MANY // 2:
+            consumer.replace("a test")
+        return True
+
+    with anyio.fail_after(60):
+        async with OrderedConsumer(js, stream, f"{stream}.k", is_needless=is_needless) as consumer:
+            assert await read(consumer, 1) == [MANY - 1]
+    assert seen == MANY - 1
+
+
 async def test_deletes_and_other_subjects_leave_gaps_that_are_none(js: JetStream, stream: str, events: Events) -> None:
     for number in range(10):
         await fill(js, stream, 1, number)

@@ -1,6 +1,7 @@
 """Change sets with work and without a task get a task."""
 
 from dataclasses import replace
+from typing import Any
 
 import anyio
 import pytest
@@ -122,8 +123,8 @@ async def test_headers_that_are_late_are_waited_for(
         return [] if late and late.pop() else take(self, count)
 
     monkeypatch.setattr("rebaser.sweeper.debts.SILENCE", 0.0)
-    never = property(lambda _: 0, lambda *_: None)
-    monkeypatch.setattr(OrderedConsumer, "pending", never, raising=False)
+    monkeypatch.setattr(OrderedConsumer, "pending", property(lambda _: 0, lambda *_: None), raising=False)
+    monkeypatch.setattr(OrderedConsumer, "delivered", property(lambda _: 0))
     monkeypatch.setattr(OrderedConsumer, "take", take_late)
     await log.append(A, debt=1)
     with anyio.fail_after(60):
@@ -147,6 +148,41 @@ async def test_a_log_that_went_back_is_read_anew(
     await log.append(B, debt=1)
     assert await sweeper.sweep() == 1
     assert await tasks(js, subjects) == {A, B}
+
+
+async def test_few_new_headers_are_left_to_the_sweep(
+    sweeper: Sweeper, js: JetStream, subjects: Subjects, log: Log
+) -> None:
+    await log.append(A, debt=1)
+    debts = sweeper._debts
+    before = await debts.read(2)
+    await log.append(B, debt=0)
+    assert await debts.read(2) == {"ws.a"}
+    assert before == set()
+    await log.append(C, debt=1)
+    assert await debts.read(2) == {"ws.a"}
+    assert await sweeper.sweep() == 2
+    assert await tasks(js, subjects) == {A, C}
+
+
+async def test_headers_are_read_once_though_a_sweep_begins_meanwhile(
+    sweeper: Sweeper, js: JetStream, subjects: Subjects, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await log.append(A, debt=1)
+    opened: list[object] = []
+    real = OrderedConsumer.__init__
+
+    def count(self: OrderedConsumer, *args: Any, **options: Any) -> None:
+        opened.append(options["start"])
+        real(self, *args, **options)
+
+    monkeypatch.setattr(OrderedConsumer, "__init__", count)
+    async with anyio.create_task_group() as group:
+        for _ in range(3):
+            group.start_soon(sweeper._debts.read)
+        group.start_soon(sweeper.sweep)
+    assert opened == ["last_per_subject"]
+    assert await tasks(js, subjects) == {A}
 
 
 async def test_what_was_deleted_at_the_end_is_not_waited_for(

@@ -6,16 +6,21 @@ In random order, logs grow, are closed and reopened, and the stream is created a
 import random
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Self, cast
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from rebaser.sweeper import closed as closed_module
 from rebaser.sweeper import debts
 from rebaser.sweeper.closed import ClosedChangeSets
 from rebaser.sweeper.debts import ClosedSince, DebtTracker
 from rebaser_client.jetstream import ApiError
+from rebaser_client.nats.header_lines import encode_headers
+from rebaser_client.nats.messages import parse_headers
 from rebaser_core.commit import BranchStatus, BranchSummary, Commit, Kind
 from rebaser_core.errors import RebaserError, TransientError
 from rebaser_core.messages.headers.branches import branch_headers
@@ -56,13 +61,23 @@ class Stream:
 
 
 class Consumer:
-    def __init__(self, stream: Stream, *_: object, start: int | str, **__: object) -> None:
+    """Delivers headers in bursts. Like the real one, it asks whether a header is needless if none waits and others
+    follow."""
+
+    def __init__(self, rng: random.Random, stream: Stream, *_: object, start: int | str, **options: Any) -> None:
         chosen = stream.messages
         if start == "last_per_subject":
             chosen = sorted(stream.newest().values(), key=lambda one: one.stream_sequence)
         else:
             chosen = [one for one in chosen if one.stream_sequence >= cast("int", start)]
-        self.pending = chosen
+        self._rng = rng
+        self._is_needless = options["is_needless"]
+        self._arriving, self._queue = chosen, list[Header]()
+        self.delivered = 0
+
+    @property
+    def pending(self) -> int:
+        return len(self._queue)
 
     async def __aenter__(self) -> Self:
         return self
@@ -71,11 +86,25 @@ class Consumer:
         pass
 
     async def wait(self) -> None:
-        pass
+        for _ in range(self._rng.randint(1, 6)):
+            if self._arriving:
+                one, self._arriving = self._arriving[0], self._arriving[1:]
+                self.delivered = one.stream_sequence
+                raw = encode_headers(one.headers)
+                if self._queue or not self._arriving or not self._is_needless(one.subject, raw):
+                    self._queue.append(one)
 
     def take(self, count: int) -> list[Header]:
-        taken, self.pending = self.pending[:count], self.pending[count:]
+        taken, self._queue = self._queue[:count], self._queue[count:]
         return taken
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> random.Random:
+    """A generator, for the consumers as well. A test may be parametrized with its `seed`."""
+    chosen = random.Random(getattr(request.node, "callspec", SimpleNamespace(params={})).params.get("seed", 1))
+    monkeypatch.setattr(debts, "OrderedConsumer", partial(Consumer, chosen))
+    return chosen
 
 
 def commit_headers(rng: random.Random) -> dict[str, str]:
@@ -93,10 +122,9 @@ def commit_fields(commit: Commit) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", range(60))
 async def test_what_the_sweeper_knows_is_what_the_newest_headers_say(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rng, stream = random.Random(seed), Stream()
-    monkeypatch.setattr(debts, "OrderedConsumer", Consumer)
+    stream = Stream()
     monkeypatch.setattr(debts, "CHUNK", rng.randint(1, 4))
     tracker = DebtTracker(cast("Any", stream), Subjects(""))
     clock = 10**18
@@ -142,8 +170,8 @@ async def test_what_the_sweeper_knows_is_what_the_newest_headers_say(
         assert tracker.newest_ns >= stream.messages[-1].timestamp_ns
 
 
-async def test_an_update_is_due_since_the_first_edit_that_no_update_covers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(debts, "OrderedConsumer", Consumer)
+@pytest.mark.usefixtures("rng")
+async def test_an_update_is_due_since_the_first_edit_that_no_update_covers() -> None:
     stream = Stream()
     tracker = DebtTracker(cast("Any", stream), Subjects(""))
 
@@ -163,9 +191,19 @@ async def test_an_update_is_due_since_the_first_edit_that_no_update_covers(monke
     assert await since_after(1, covers="6") == 70
 
 
-async def test_the_time_of_the_newest_commit_does_not_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("rng")
+async def test_reading_ends_though_further_commits_keep_coming() -> None:
+    stream, headers = Stream(last=3), {"X-Applied": "", "X-Debt": "0"}
+    stream.messages = [Header("rebaser.commits.ws.a", number, number, headers) for number in range(1, 100)]
+    tracker = DebtTracker(cast("Any", stream), Subjects(""))
+    tracker._created, tracker._read = stream.created, 1
+    await tracker.read()
+    assert 3 <= tracker._read < 99
+
+
+@pytest.mark.usefixtures("rng")
+async def test_the_time_of_the_newest_commit_does_not_go_back() -> None:
     """Otherwise, a server whose clock is behind would keep change sets that were closed long ago."""
-    monkeypatch.setattr(debts, "OrderedConsumer", Consumer)
     headers, stream = commit_headers(random.Random(1)), Stream(last=2)
     stream.messages = [
         Header("rebaser.commits.ws.a", 1, 2_000, headers),
@@ -177,6 +215,45 @@ async def test_the_time_of_the_newest_commit_does_not_go_back(monkeypatch: pytes
     stream.created, stream.messages = "another", stream.messages[1:]
     await tracker.read()
     assert tracker.newest_ns == 1_000
+
+
+HEADERS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ("X-Debt", " X-Debt", "X-Debt ", "X-Branch", "X-Unknown-Functions", "X-Protected", "X-Applied")
+        ),
+        st.sampled_from(("0", " 0", "00", "2", "", "sum", "main 1 applied 0 0 main 1", "X-Debt: 0")),
+    ),
+    max_size=5,
+)
+
+
+@given(HEADERS, st.booleans(), st.booleans())
+@example([("X-Debt", "0"), ("X-Debt", "2")], False, False)
+@example([("X-Debt", "0"), (" X-Debt", "2")], False, False)
+@example([("X-Debt", "0")], True, False)
+@example([("X-Debt", "0")], False, True)
+def test_what_is_needless_would_change_nothing(pairs: list[tuple[str, str]], owes: bool, closed: bool) -> None:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in [("X-Applied", ""), *pairs])
+    raw = f"NATS/1.0\r\n{lines}\r\n".encode()
+    tracker = DebtTracker(cast("Any", None), Subjects(""))
+    if owes:
+        tracker._names.add("ws.a")
+        tracker.owing_since["ws.a"] = 5
+    if closed:
+        tracker.closed["ws.a"] = ClosedSince(3, 5)
+    before = {*tracker._names}, {**tracker.owing_since}, {**tracker.closed}
+    needless = tracker._is_needless("rebaser.commits.ws.a", raw)
+    with suppress(RebaserError):
+        tracker._record(cast("Any", Header("rebaser.commits.ws.a", 7, 9, parse_headers(raw))))
+    if needless:
+        assert (tracker._names, tracker.owing_since, tracker.closed) == before
+
+
+async def test_the_headers_of_a_commit_without_debt_are_needless() -> None:
+    tracker = DebtTracker(cast("Any", None), Subjects(""))
+    plain = sweep_headers(Commit("c", 1, Kind.REBASE, 0, "o", None, None, debt=0))
+    assert tracker._is_needless("rebaser.commits.ws.a", encode_headers(plain))
 
 
 async def test_what_is_closed_again_is_deleted_though_a_deletion_was_asked_for_before(

@@ -13,7 +13,7 @@ from nats.errors import ProtocolError
 from rebaser_client.jetstream.messages import Message
 from rebaser_client.nats import messages
 from rebaser_client.nats.messages import DESCRIPTION, STATUS, Msg, parse_headers
-from rebaser_client.nats.parser import MAX_LINE, ProtocolParser
+from rebaser_client.nats.parser import MAX_LINE, ProtocolParser, RawHandler, SizedHandler
 
 TOKEN = st.binary(min_size=1, max_size=20).filter(lambda raw: not set(raw) & set(b" \t\r\n"))
 FRAMES = st.tuples(TOKEN, st.none() | TOKEN, st.none() | st.binary(max_size=40), st.binary(max_size=60))
@@ -72,6 +72,24 @@ def test_a_message_for_nobody_is_skipped_and_a_handler_that_fails_stops_nobody()
     frames = [wire((b"s", None, None, b"1")), wire((b"s", None, None, b"no"), 8), wire((b"s", None, None, b"2"))]
     asyncio.run(reader.parse(b"".join(frames)))
     assert got == [b"1", b"2"]
+
+
+@given(FRAMES)
+def test_each_kind_of_handler_gets_the_same_message(frame: Frame) -> None:
+    got: list[tuple[object, ...]] = []
+    for handler in (
+        lambda *message: got.append(message),
+        SizedHandler(lambda *message: got.append(message)),
+        RawHandler(lambda *message: got.append(message)),
+    ):
+        reader = ProtocolParser(None)  # type: ignore[arg-type]
+        reader.handle(7, handler)
+        asyncio.run(reader.parse(wire(frame)))
+    plain, sized, raw = got
+    subject, reply, headers, payload = frame
+    assert sized == (*plain, len(subject) + len(reply or b"") + len(headers or b"") + len(payload))
+    assert raw == (*plain[:3], headers or b"")
+    assert plain[3] == (parse_headers(headers) if headers else None)
 
 
 class ControlHandler:

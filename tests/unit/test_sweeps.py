@@ -7,6 +7,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from rebaser.sweeper import sweeper as sweeper_module
 from rebaser.sweeper.sweeper import Sweeper
 from rebaser_client.jetstream import ApiError
 from rebaser_core.errors import RebaserError, TransientError
@@ -110,3 +111,27 @@ async def test_a_message_that_cannot_be_published_now_is_published_later() -> No
             while stream.published < 3:
                 await anyio.lowlevel.checkpoint()
             group.cancel_scope.cancel()
+
+
+async def test_headers_are_read_between_sweeps_by_the_pinned_server_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = sweeper(Stream())
+    made.pinned = True
+    reads: list[int] = []
+
+    async def read(least: int) -> set[str]:
+        reads.append(least)
+        if len(reads) == 1:
+            raise TransientError("no answer")
+        made.pinned = len(reads) < 3
+        return set()
+
+    monkeypatch.setattr(sweeper_module, "READ_AHEAD", 0.001)
+    monkeypatch.setattr(made, "_debts", SimpleNamespace(read=read))
+    async with anyio.create_task_group() as group:
+        group.start_soon(made._read_ahead)
+        with anyio.fail_after(60):
+            while made.pinned:
+                await anyio.lowlevel.checkpoint()
+        await anyio.sleep(0.02)
+        group.cancel_scope.cancel()
+    assert reads == [sweeper_module.READ_AHEAD_LEAST] * 3

@@ -29,7 +29,8 @@ from rebaser_client.jetstream.ordered.position import Position, Start
 from rebaser_client.jetstream.ordered.requests import RETRY_MAX, RETRY_MIN, ConsumerRequests, Generation
 from rebaser_client.logs import get_logger
 from rebaser_client.nats.hooks import MAX_EVERY, TICK
-from rebaser_client.nats.messages import DESCRIPTION, STATUS, as_int
+from rebaser_client.nats.messages import DESCRIPTION, STATUS, as_int, parse_headers
+from rebaser_client.nats.parser import RawHandler
 from rebaser_core.errors import RebaserError, TransientError
 
 log = get_logger(__name__)
@@ -45,6 +46,11 @@ class OrderedConsumer:
     stream. `config` contains further fields of JetStream's `ConsumerConfig`; fields that ADR-17 forbids raise
     `ConfigError`. `on_ready` is called in the read loop when the first message enters an empty queue, and when the
     consumer ends.
+
+    `is_needless` is called in the read loop with the subject and the raw headers of each message that arrives while the
+    queue is empty, and is not the last one in the stream. If it returns true, the message counts as delivered, but does
+    not enter the queue, which takes half the time. As long as messages are queued, it is not called, because whether a
+    message is needless may depend on earlier ones.
 
     Opening raises `ApiError` (error 10059 if the stream does not exist). The consumer ends with an error if the stream
     is deleted, recreated or set back (`TransientError` with code `stream_lost`), if NATS no longer allows the client to
@@ -64,6 +70,7 @@ class OrderedConsumer:
         max_count: int = MAX_COUNT,
         max_bytes: int = MAX_BYTES,
         on_ready: Callable[[], None] | None = None,
+        is_needless: Callable[[str, bytes], bool] | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
         self.pending = 0  # the number of messages in the queue
@@ -80,6 +87,7 @@ class OrderedConsumer:
         self._generations = 0
         self._readable: asyncio.Event | None = None  # exists once a task has waited
         self._on_ready = on_ready
+        self._is_needless = is_needless
         self._full = False
         self._received = False
         self._silent_checks = 0
@@ -144,7 +152,7 @@ class OrderedConsumer:
 
     @property
     def delivered(self) -> int:
-        """The stream sequence of the newest message that entered the queue; 0 before the first message."""
+        """The stream sequence of the newest message that entered the queue or was needless; 0 before the first."""
         return self._position.last
 
     async def wait(self) -> None:
@@ -185,17 +193,15 @@ class OrderedConsumer:
 
     # -- messages from the server ----------------------------------------------------------------------------------
 
-    def _on_message(
-        self, generation: Generation, subject: str, reply: str, data: bytes, headers: dict[str, str] | None
-    ) -> None:
+    def _on_message(self, generation: Generation, subject: str, reply: str, data: bytes, raw_headers: bytes) -> None:
         if generation is not self._generation:
             return
         self._received = True
-        if headers is not None and STATUS in headers and not reply.startswith("$JS.ACK."):
+        if not reply.startswith("$JS.ACK.") and STATUS in (headers := parse_headers(raw_headers)):
             self._on_status(generation, reply, headers)
             return
         try:
-            message = Message(subject, reply, data, headers)
+            message = Message(subject, reply, data, None)
         except ValueError:
             log.warning("ordered_foreign_message", **self._names(), subject=subject[:120])
             return
@@ -214,9 +220,17 @@ class OrderedConsumer:
         if position.snapshot is not None and not position.accepts(message, position.snapshot, again=generation.again):
             self._reset("the newest message of each subject was delivered")
             return
+        position.last = message.stream_sequence
+        if (
+            self._is_needless is not None
+            and not waiting
+            and message.pending
+            and self._is_needless(subject, raw_headers)
+        ):
+            return
+        message.headers = parse_headers(raw_headers)
         queue.add(message)
         self.pending = waiting + 1
-        position.last = message.stream_sequence
         if not waiting:
             self._notify()
 
@@ -318,7 +332,7 @@ class OrderedConsumer:
     async def _begin(self) -> None:
         self._generations += 1
         generation = Generation(self._connection, again=self._generations > 1)
-        handle = partial(self._on_message, generation)
+        handle = RawHandler(partial(self._on_message, generation))
         self._silent_checks = 0
         self._generation = generation
         try:

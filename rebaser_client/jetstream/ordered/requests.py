@@ -18,7 +18,7 @@ from rebaser_client.jetstream.errors import STREAM_NOT_FOUND, ApiError
 from rebaser_client.jetstream.infos import ConsumerInfo
 from rebaser_client.logs import get_logger
 from rebaser_client.nats.connection import Connection
-from rebaser_client.nats.parser import Handler
+from rebaser_client.nats.parser import AnyHandler
 from rebaser_client.nats.subscription import Subscription
 from rebaser_core.errors import ConfigError, RebaserError, TransientError
 
@@ -95,7 +95,7 @@ class ConsumerRequests:
             "headers_only": self.headers_only,
         }
 
-    async def create(self, generation: Generation, handler: Handler, policy: Mapping[str, Any]) -> ConsumerInfo:
+    async def create(self, generation: Generation, handler: AnyHandler, policy: Mapping[str, Any]) -> ConsumerInfo:
         """Subscribe to the inbox, then create the consumer. Messages may arrive before this method returns.
 
         If this method fails, the consumer is deleted in case the server created it.

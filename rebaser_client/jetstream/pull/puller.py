@@ -35,7 +35,7 @@ from rebaser_client.jetstream.pull.message import PullMessage
 from rebaser_client.jetstream.pull.state import BACKOFF_MIN, PullState
 from rebaser_client.logs import get_logger
 from rebaser_client.nats.messages import DESCRIPTION, STATUS, as_int
-from rebaser_client.nats.parser import Handler, SizedHandler
+from rebaser_client.nats.parser import AnyHandler
 from rebaser_client.nats.subscription import Subscription
 from rebaser_core.errors import RebaserError, TransientError
 
@@ -84,7 +84,7 @@ class Puller:
         self._loop = asyncio.get_running_loop()
         self._inbox = ""
         self._subscription: Subscription | None = None
-        self._handler: Handler | SizedHandler = self._on_message
+        self._handler: AnyHandler = self._on_message
         self._queue: deque[PullMessage] = deque()
         self._unwanted: deque[PullMessage] = deque()  # delivered messages that no reader will take
         self._readable = asyncio.Event()  # set when a message is queued, and when no more messages will be queued
