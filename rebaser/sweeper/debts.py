@@ -18,7 +18,8 @@ from rebaser_core.streams.subjects import Subjects
 
 EXPIRING = (BranchStatus.APPLIED, BranchStatus.ABANDONED)
 CHUNK = 128  # number of commits whose headers are read before other tasks may run
-# Parts of raw headers. The names are searched for without what may surround them, because spaces are allowed there.
+# Parts of raw headers. Only the names are searched for, because spaces may surround them. `_NO_DEBT` is the line that
+# servers write.
 _DEBT, _BRANCH, _UNKNOWN = DEBT.encode(), BRANCH.encode(), UNKNOWN.encode()
 _NO_DEBT = b"\r\n%b: 0\r\n" % _DEBT
 SILENCE = 1.0  # seconds without a header until the tracker asks NATS whether there are more
@@ -37,7 +38,7 @@ class DebtTracker:
 
     `closed` maps the name (`ws.cs`) of each closed change set to its newest commit. It omits change sets that are
     protected or that were closed when they were created. `newest_ns` is the time at which the newest commit of all
-    change sets was stored (Unix ns).
+    change sets was stored (Unix ns), of those whose headers were not needless; the newest one of the stream never is.
 
     `owing_since` maps the name of each change set whose update is due to the time (Unix ns) of the oldest commit that
     this tracker has read since the last update. The update has been due since then at least.
@@ -49,28 +50,35 @@ class DebtTracker:
         self._all = f"{subjects.root}.commits.*.*"
         self._name_begins = len(self._all) - len("*.*")
         self._created = ""
-        self._reading = anyio.Lock()
-        self._read = 0  # log sequence up to which headers have been read
+        self._lock = anyio.Lock()
+        self._read_up_to = 0  # log sequence up to which headers have been read
         self._names: set[str] = set()
         self.closed: dict[str, ClosedSince] = {}
         self.newest_ns = 0
         self.owing_since: dict[str, int] = {}
         self._covered: dict[str, str] = {}  # maps the same names to the header `X-Covers` of their newest commit
 
-    async def read(self, least: int = 1) -> set[str]:
+    async def read(self) -> set[str]:
         """Return the change sets that need an owner, as `ws.cs`.
 
         The first call reads the headers of one commit per change set. Later calls read only the headers of newer
-        commits, if there are at least `least`. Raise `TransientError` if NATS does not answer.
+        commits. Raise `TransientError` if NATS does not answer.
         """
-        async with self._reading:
+        await self.read_ahead(1)
+        return self._names.copy()
+
+    async def read_ahead(self, least: int) -> bool:
+        """Read the headers of new commits if there are at least `least`, so that the next `read` has fewer left. Return
+        whether there were so many. Raise `TransientError` if NATS does not answer."""
+        async with self._lock:
             info = await self._js.stream_info(self._subjects.commits_stream)
-            if info.created != self._created or info.last_sequence < self._read:
-                self._created, self._read, self._names, self.closed = info.created, 0, set(), {}
+            if info.created != self._created or info.last_sequence < self._read_up_to:
+                self._created, self._read_up_to, self._names, self.closed = info.created, 0, set(), {}
                 self.newest_ns, self.owing_since, self._covered = 0, {}, {}
-            if info.messages and info.last_sequence >= self._read + least:
-                await self._read_to(info.last_sequence)
-            return self._names.copy()
+            if not info.messages or info.last_sequence < self._read_up_to + least:
+                return False
+            await self._read_to(info.last_sequence)
+            return True
 
     async def _read_to(self, last: int) -> None:
         await load_functions()
@@ -78,27 +86,34 @@ class DebtTracker:
             self._js,
             self._subjects.commits_stream,
             self._all,
-            start=self._read + 1 if self._read else "last_per_subject",
+            start=self._read_up_to + 1 if self._read_up_to else "last_per_subject",
             headers_only=True,
             is_needless=self._is_needless,
         )
         async with consumer:
-            while self._read < last:
-                with anyio.move_on_after(SILENCE):
-                    await consumer.wait()
+            while self._passed(consumer) < last:
+                try:
+                    with anyio.move_on_after(SILENCE):
+                        await consumer.wait()
+                finally:
+                    self._passed(consumer)  # after an error, the next call continues there
                 silent = not consumer.pending
                 for message in consumer.take(CHUNK):
                     self._record(message)
-                    self._read = message.stream_sequence
+                    self._read_up_to = message.stream_sequence
                     self.newest_ns = max(self.newest_ns, message.timestamp_ns)
-                if not consumer.pending:
-                    self._read = max(self._read, consumer.delivered)  # needless headers may have followed
-                if silent and self._read < last and await self._at_end():
-                    self._read = last  # the remaining commits have been deleted
+                if silent and self._read_up_to < last and await self._at_end():
+                    self._read_up_to = last  # the remaining commits have been deleted
                 await lowlevel.checkpoint()
 
+    def _passed(self, consumer: OrderedConsumer) -> int:
+        """Return the log sequence up to which headers have been read, including the needless ones."""
+        if not consumer.pending:  # so all that was delivered was recorded, or is needless
+            self._read_up_to = max(self._read_up_to, consumer.delivered)
+        return self._read_up_to
+
     async def _at_end(self) -> bool:
-        return await self._js.next(self._subjects.commits_stream, self._all, self._read + 1) is None
+        return await self._js.next(self._subjects.commits_stream, self._all, self._read_up_to + 1) is None
 
     def _is_needless(self, subject: str, raw_headers: bytes) -> bool:
         """Return whether the headers of a commit surely change nothing, as nearly all headers on a busy server."""

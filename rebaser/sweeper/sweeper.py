@@ -41,8 +41,10 @@ log = structlog.get_logger(__name__)
 
 MAX_CONCURRENT = 32  # number of tasks that are published concurrently
 RETRY_REFUSED = 5.0  # maximum seconds until the sweep message is published again after NATS refused to store it
-READ_AHEAD = 0.25  # seconds between steps in which the headers of new commits are read, between sweeps
-READ_AHEAD_LEAST = 1000  # number of new commits for a step; creating its consumer takes as long as 300 headers
+# Between sweeps, the headers of new commits are read in steps. A step is skipped if fewer commits are new, because
+# creating its consumer takes as long as 300 headers.
+READ_AHEAD_LEAST = 1000
+READ_AHEAD, READ_AHEAD_MAX = 0.25, 4.0  # seconds between steps: after one, and while there are fewer new commits
 GIVE_BACK_TIMEOUT = 2.0  # maximum seconds for returning the sweep message, or for giving up the pin
 
 
@@ -205,13 +207,16 @@ class Sweeper:
                 log.debug("sweep_progress_failed", reason=error.message)
 
     async def _read_ahead(self) -> None:
-        """Read the headers of new commits in small steps, because NATS would send them to a sweep in megabytes at once,
-        before the requests that arrive meanwhile."""
+        """Read the headers of new commits in small steps. Otherwise, a sweep would receive megabytes of them at once,
+        and the requests that arrive meanwhile would wait behind them."""
+        delay = READ_AHEAD
         while True:
-            await anyio.sleep(READ_AHEAD)
+            await anyio.sleep(delay)
+            delay = min(2 * delay, READ_AHEAD_MAX)
             if self.pinned:
                 try:
-                    await self._debts.read(READ_AHEAD_LEAST)
+                    if await self._debts.read_ahead(READ_AHEAD_LEAST):
+                        delay = READ_AHEAD
                 except RebaserError as error:  # the next sweep will report it
                     log.debug("read_ahead_failed", reason=error.message)
 

@@ -36,8 +36,7 @@ class SizedHandler:
 
 @final
 class RawHandler:
-    """A handler that gets the headers as they were sent, for `parse_headers`, because it may not need them; empty if
-    the message has none."""
+    """A handler that gets the raw headers, empty if there are none. It calls `parse_headers` if it needs them."""
 
     __slots__ = ("handle",)
 

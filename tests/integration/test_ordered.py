@@ -232,6 +232,22 @@ async def test_a_replaced_consumer_does_not_repeat_what_was_needless(js: JetStre
     assert seen == MANY - 1
 
 
+async def test_a_status_is_recognized_by_its_reply_subject(js: JetStream, stream: str, events: Events) -> None:
+    """A publisher can store a message whose first header line looks like a status."""
+    status = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
+    async with OrderedConsumer(js, stream, f"{stream}.k") as consumer:
+        generation = consumer._generation
+        assert generation is not None
+        consumer._on_message(generation, "inbox", f"$JS.FC.{stream}.1", b"", status)
+        assert not consumer.pending
+        consumer._on_message(generation, f"{stream}.k", f"$JS.ACK.{stream}.c.1.1.1.1.0", b"x", status)
+        assert [message.data for message in consumer.take(2)] == [b"x"]
+        consumer._on_message(generation, f"{stream}.k", "elsewhere", b"y", b"NATS/1.0\r\nX: 1\r\n\r\n")
+        assert not consumer.pending
+        assert len(events.named("ordered_foreign_message")) == 1
+    assert not events.named("ordered_reset")
+
+
 async def test_deletes_and_other_subjects_leave_gaps_that_are_none(js: JetStream, stream: str, events: Events) -> None:
     for number in range(10):
         await fill(js, stream, 1, number)

@@ -25,10 +25,12 @@ pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
-async def sweeping(url: str, subjects: Subjects) -> AsyncIterator[tuple[Sweeper, anyio.CancelScope]]:
+async def sweeping(
+    url: str, subjects: Subjects, interval: float = 0.5
+) -> AsyncIterator[tuple[Sweeper, anyio.CancelScope]]:
     """Run a sweeper on a connection of its own, and yield it with a scope that ends it in good order."""
     async with Connection.connect(url, name="sweeper") as connection, anyio.create_task_group() as group:
-        sweeper = new_sweeper(JetStream(connection), subjects)
+        sweeper = new_sweeper(JetStream(connection), subjects, interval)
         group.start_soon(sweeper.run)
         yield sweeper, group.cancel_scope
         group.cancel_scope.cancel()
@@ -47,6 +49,21 @@ async def until_task(js: JetStream, subjects: Subjects, key: ChangeSetKey) -> No
     with anyio.fail_after(60):
         while key not in await tasks(js, subjects):  # noqa: ASYNC110 - it is the server that changes
             await anyio.sleep(0.02)
+
+
+async def test_headers_are_read_between_sweeps(
+    nats_url: str, js: JetStream, subjects: Subjects, topology: TopologyOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rebaser.sweeper.sweeper.READ_AHEAD_LEAST", 1)
+    monkeypatch.setattr("rebaser.sweeper.sweeper.READ_AHEAD_MAX", 0.1)
+    async with sweeping(nats_url, subjects, interval=600.0) as (sweeper, _):
+        with anyio.fail_after(60):
+            while sweeper.seen is None:  # noqa: ASYNC110 - the first sweep
+                await anyio.sleep(0.01)
+            await js.publish(subjects.commits(A), b"", {"X-Applied": "", "X-Debt": "1"})
+            while not sweeper._debts.owing_since:  # noqa: ASYNC110 - the sweeper reads
+                await anyio.sleep(0.01)
+        assert await tasks(js, subjects) == set(), "only a sweep publishes tasks"
 
 
 async def test_one_of_many_sweeps_again_and_again(

@@ -12,12 +12,12 @@ from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
 
 
-def new_sweeper(js: JetStream, subjects: Subjects) -> Sweeper:
+def new_sweeper(js: JetStream, subjects: Subjects, interval: float = 0.5) -> Sweeper:
     blobs = open_blobs(None, js, subjects.blobs_bucket)
     letters = DeadLetterPublisher(js, subjects, blobs, "test")
     unroutable = UnroutableMessages(js, subjects, letters, lambda: 1)
     history = OldHistory(js, subjects, CommitReader(js, subjects, blobs), 86_400.0)
-    return Sweeper(js, subjects, 0.5, unroutable, history)
+    return Sweeper(js, subjects, interval, unroutable, history)
 
 
 async def tasks(js: JetStream, subjects: Subjects) -> set[ChangeSetKey]:

@@ -196,9 +196,36 @@ async def test_reading_ends_though_further_commits_keep_coming() -> None:
     stream, headers = Stream(last=3), {"X-Applied": "", "X-Debt": "0"}
     stream.messages = [Header("rebaser.commits.ws.a", number, number, headers) for number in range(1, 100)]
     tracker = DebtTracker(cast("Any", stream), Subjects(""))
-    tracker._created, tracker._read = stream.created, 1
+    tracker._created, tracker._read_up_to = stream.created, 1
     await tracker.read()
-    assert 3 <= tracker._read < 99
+    assert 3 <= tracker._read_up_to < 99
+
+
+@pytest.mark.usefixtures("rng")
+async def test_needless_headers_are_not_recorded_and_not_read_again_after_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream, headers = Stream(last=99), {"X-Applied": "", "X-Debt": "0"}
+    stream.messages = [Header("rebaser.commits.ws.a", number, number, headers) for number in range(1, 100)]
+    tracker, recorded, waits = DebtTracker(cast("Any", stream), Subjects("")), list[int](), list[int]()
+    tracker._created, tracker._read_up_to = stream.created, 1
+    real = Consumer.wait
+
+    async def wait(self: Consumer) -> None:
+        await real(self)
+        waits.append(self.delivered)
+        if len(waits) == 3:
+            raise TransientError("lost")
+
+    monkeypatch.setattr(Consumer, "wait", wait)
+    monkeypatch.setattr(tracker, "_record", lambda message: recorded.append(message.stream_sequence))
+    with pytest.raises(TransientError):
+        await tracker.read()
+    assert tracker._read_up_to == waits[2]
+    await tracker.read()
+    assert tracker._read_up_to == 99
+    assert waits == sorted(waits)
+    assert recorded == [99]
 
 
 @pytest.mark.usefixtures("rng")
@@ -222,7 +249,7 @@ HEADERS = st.lists(
         st.sampled_from(
             ("X-Debt", " X-Debt", "X-Debt ", "X-Branch", "X-Unknown-Functions", "X-Protected", "X-Applied")
         ),
-        st.sampled_from(("0", " 0", "00", "2", "", "sum", "main 1 applied 0 0 main 1", "X-Debt: 0")),
+        st.sampled_from(("0", " 0", "00", "2", "", '["sum"]', "main@1 applied 0 0 main@1", "X-Debt: 0")),
     ),
     max_size=5,
 )

@@ -114,24 +114,26 @@ async def test_a_message_that_cannot_be_published_now_is_published_later() -> No
 
 
 async def test_headers_are_read_between_sweeps_by_the_pinned_server_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = sweeper(Stream())
-    made.pinned = True
-    reads: list[int] = []
+    made, delays, reads = sweeper(Stream()), list[float](), list[int]()
+    outcomes: list[bool | RebaserError] = [False, False, True, TransientError("no answer"), False, True]
 
-    async def read(least: int) -> set[str]:
+    async def read_ahead(least: int) -> bool:
         reads.append(least)
-        if len(reads) == 1:
-            raise TransientError("no answer")
-        made.pinned = len(reads) < 3
-        return set()
+        outcome = outcomes.pop(0)
+        made.pinned = bool(outcomes)
+        if isinstance(outcome, RebaserError):
+            raise outcome
+        return outcome
 
-    monkeypatch.setattr(sweeper_module, "READ_AHEAD", 0.001)
-    monkeypatch.setattr(made, "_debts", SimpleNamespace(read=read))
-    async with anyio.create_task_group() as group:
-        group.start_soon(made._read_ahead)
-        with anyio.fail_after(60):
-            while made.pinned:
-                await anyio.lowlevel.checkpoint()
-        await anyio.sleep(0.02)
-        group.cancel_scope.cancel()
-    assert reads == [sweeper_module.READ_AHEAD_LEAST] * 3
+    async def sleep(delay: float) -> None:
+        delays.append(delay)
+        made.pinned = made.pinned or len(delays) == 3  # pinned after the second step
+        if len(delays) == 11:
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(made, "_debts", SimpleNamespace(read_ahead=read_ahead))
+    monkeypatch.setattr(sweeper_module, "anyio", SimpleNamespace(sleep=sleep))
+    with pytest.raises(ZeroDivisionError):
+        await made._read_ahead()
+    assert reads == [sweeper_module.READ_AHEAD_LEAST] * 6
+    assert delays == [0.25, 0.5, 1.0, 2.0, 4.0, 0.25, 0.5, 1.0, 0.25, 0.5, 1.0]

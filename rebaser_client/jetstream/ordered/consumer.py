@@ -2,9 +2,9 @@
 not keep.
 
 A generation is one consumer on the server. A generation that misses a message is discarded. The next generation starts
-after the last queued message, or at the original start if no message was queued (`position`).
+after the last message that was queued or needless, or at the original start if there was none (`position`).
 
-Invariants: a message is queued only if its *consumer* sequence directly follows the previous one of its generation.
+Invariants: a message is accepted only if its *consumer* sequence directly follows the previous one of its generation.
 (The stream sequence has gaps where messages were deleted.) Messages of different generations cannot be confused,
 because each generation has its own inbox (`requests`). Therefore, no message is lost, repeated or reordered, even if
 NATS drops messages on their way to the client.
@@ -47,10 +47,10 @@ class OrderedConsumer:
     `ConfigError`. `on_ready` is called in the read loop when the first message enters an empty queue, and when the
     consumer ends.
 
-    `is_needless` is called in the read loop with the subject and the raw headers of each message that arrives while the
-    queue is empty, and is not the last one in the stream. If it returns true, the message counts as delivered, but does
-    not enter the queue, which takes half the time. As long as messages are queued, it is not called, because whether a
-    message is needless may depend on earlier ones.
+    `is_needless` is called in the read loop, with the subject and the raw headers, for each message that arrives while
+    the queue is empty, unless it is the last one that there is to deliver. If it returns true, the message counts as
+    delivered, but is not queued and does not wake `wait`, which halves its time. `is_needless` is not called while
+    messages are queued, because it may depend on what the reader makes of them. It must not raise.
 
     Opening raises `ApiError` (error 10059 if the stream does not exist). The consumer ends with an error if the stream
     is deleted, recreated or set back (`TransientError` with code `stream_lost`), if NATS no longer allows the client to
