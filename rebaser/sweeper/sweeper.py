@@ -44,7 +44,8 @@ RETRY_REFUSED = 5.0  # maximum seconds until the sweep message is published agai
 # Between sweeps, the headers of new commits are read in steps. A step is skipped if fewer commits are new, because
 # creating its consumer takes as long as 300 headers.
 READ_AHEAD_LEAST = 1000
-READ_AHEAD, READ_AHEAD_MAX = 0.25, 4.0  # seconds between steps: after one, and while there are fewer new commits
+# Seconds until the next step; doubled for each that is skipped, up to half of the time between sweeps.
+READ_AHEAD = 0.25
 GIVE_BACK_TIMEOUT = 2.0  # maximum seconds for returning the sweep message, or for giving up the pin
 
 
@@ -212,7 +213,7 @@ class Sweeper:
         delay = READ_AHEAD
         while True:
             await anyio.sleep(delay)
-            delay = min(2 * delay, READ_AHEAD_MAX)
+            delay = max(min(2 * delay, self._interval / 2), READ_AHEAD)
             if self.pinned:
                 try:
                     if await self._debts.read_ahead(READ_AHEAD_LEAST):

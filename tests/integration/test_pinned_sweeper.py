@@ -55,7 +55,6 @@ async def test_headers_are_read_between_sweeps(
     nats_url: str, js: JetStream, subjects: Subjects, topology: TopologyOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rebaser.sweeper.sweeper.READ_AHEAD_LEAST", 1)
-    monkeypatch.setattr("rebaser.sweeper.sweeper.READ_AHEAD_MAX", 0.1)
     async with sweeping(nats_url, subjects, interval=600.0) as (sweeper, _):
         with anyio.fail_after(60):
             while sweeper.seen is None:  # noqa: ASYNC110 - the first sweep

@@ -114,7 +114,7 @@ async def test_a_message_that_cannot_be_published_now_is_published_later() -> No
 
 
 async def test_headers_are_read_between_sweeps_by_the_pinned_server_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, delays, reads = sweeper(Stream()), list[float](), list[int]()
+    made, delays, reads = sweeper(Stream(), 7.0), list[float](), list[int]()
     outcomes: list[bool | RebaserError] = [False, False, True, TransientError("no answer"), False, True]
 
     async def read_ahead(least: int) -> bool:
@@ -136,4 +136,4 @@ async def test_headers_are_read_between_sweeps_by_the_pinned_server_alone(monkey
     with pytest.raises(ZeroDivisionError):
         await made._read_ahead()
     assert reads == [sweeper_module.READ_AHEAD_LEAST] * 6
-    assert delays == [0.25, 0.5, 1.0, 2.0, 4.0, 0.25, 0.5, 1.0, 0.25, 0.5, 1.0]
+    assert delays == [0.25, 0.5, 1.0, 2.0, 3.5, 0.25, 0.5, 1.0, 0.25, 0.5, 1.0]
