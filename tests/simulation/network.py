@@ -16,13 +16,14 @@ from typing import Any, Protocol
 import anyio
 
 from rebaser_client.errors import NotConnectedError
-from rebaser_client.nats.messages import parse_headers
+from rebaser_client.nats.header_lines import encode_headers
+from rebaser_client.nats.messages import DESCRIPTION, STATUS, parse_headers
+from rebaser_client.nats.parser import Handler, RawHandler
 from tests.simulation.loop import PROCESS, Process, SimLoop, State
 from tests.simulation.model.connections import Client
 from tests.simulation.model.server import NatsModel
 from tests.simulation.model.store import Headers
 
-Handler = Callable[[str, str, bytes, Headers | None], None]
 STEP = 1e-7  # seconds between messages that are sent at the same time
 
 
@@ -133,7 +134,7 @@ class SimLink:
         )
         self._network = network
         self._peer = Client(self._on_sent)
-        self._handlers: dict[int, Handler] = {}
+        self._handlers: dict[int, Handler | RawHandler] = {}
         self._sids = itertools.count(1)
         self._broken = False  # if true, messages that are on their way do not arrive
         self._unsent: list[tuple[str, bytes, str, Headers | None]] = []
@@ -193,7 +194,7 @@ class SimLink:
         del subject, payload, reply
         return False
 
-    async def subscribe(self, subject: str, handler: Handler) -> int:
+    async def subscribe(self, subject: str, handler: Handler | RawHandler) -> int:
         if not self.up:
             raise NotConnectedError("the connection to NATS is down")
         sid = next(self._sids)
@@ -253,7 +254,17 @@ class SimLink:
         handler = self._handlers.get(sid)
         if handler is not None and self.up:
             self._network.heard(subject)
-            handler(subject, reply, data, None if headers is None else dict(headers))
+            if isinstance(handler, RawHandler):
+                handler.handle(subject, reply, data, b"" if headers is None else _encoded(headers))
+            else:
+                handler(subject, reply, data, None if headers is None else dict(headers))
+
+
+def _encoded(headers: Headers) -> bytes:
+    """Return headers as NATS sends them."""
+    lines = {name: value for name, value in headers.items() if name not in (STATUS, DESCRIPTION)}
+    status = f" {headers[STATUS]} {headers[DESCRIPTION]}" if STATUS in headers else ""
+    return encode_headers(lines, f"NATS/1.0{status}\r\n".encode())
 
 
 async def _cancel_after(event: anyio.Event, scope: anyio.CancelScope) -> None:
