@@ -105,12 +105,15 @@ class Sweeper:
         )
         async with consumer, anyio.create_task_group() as group:
             group.start_soon(self._keep_message)
-            group.start_soon(self._read_ahead)
             consumer.add_credit()
+            swept_before = False
             try:
                 async for message in consumer:
                     await self._sweep_once(message)
                     consumer.add_credit()
+                    if not swept_before:  # most servers of a fleet are never pinned
+                        swept_before = True
+                        group.start_soon(self._read_ahead)
             finally:
                 with anyio.move_on_after(GIVE_BACK_TIMEOUT, shield=True):
                     await consumer.stop()  # otherwise this server could be pinned again
