@@ -29,7 +29,7 @@ BUGS = (
     bug(
         "an append that is not answered counts as landed",
         "harsh",
-        31,
+        14,
         COMMIT_LOG,
         """                may_have_landed = True
 """,
@@ -39,7 +39,7 @@ BUGS = (
     bug(
         "an append that is not answered counts as lost",
         "gentle",
-        3,
+        2,
         COMMIT_LOG,
         """                may_have_landed = True
 """,
@@ -132,7 +132,7 @@ BUGS = (
     bug(
         "what was removed is not in the next delta of a checkpoint",
         "gentle",
-        20,
+        62,
         "rebaser_core.state.columns",
         "            self.gone.add(id_)\n",
         "",

@@ -14,7 +14,7 @@ BUGS = (
     bug(
         "a branch moves its base and does not take what its target did",
         "gentle",
-        2,
+        6,
         REPLAY,
         "        self.delta.append(_update(id_, their))\n",
         "",
@@ -94,7 +94,7 @@ BUGS = (
     bug(
         "an edit that did not see the conflict settles it",
         "gentle",
-        341,
+        130,
         DECIDE,
         " or (id_ in conflicts and conflicts[id_].recorded_at > at)",
         "",
@@ -110,7 +110,7 @@ BUGS = (
     bug(
         "what a branch edited back to its base is in conflict",
         "gentle",
-        22,
+        10,
         REPLAY,
         "        elif same_definition(ours, common) or (",
         "        elif (id_ not in branch.changes if known is None else same_definition(ours, common)) or (",
@@ -158,7 +158,7 @@ BUGS = (
     bug(
         "a branch with conflicts is applied",
         "gentle",
-        260,
+        255,
         "rebaser_core.decisions.apply",
         "    if then.conflicts:\n",
         "    if False:\n",
@@ -175,7 +175,7 @@ BUGS = (
     bug(
         "a pull comes in front of what is queued",
         "gentle",
-        22,
+        312,
         BRANCH_PULLER,
         "        until = 0 if newest is None else newest.sequence\n",
         "        until = 0\n",
@@ -183,7 +183,7 @@ BUGS = (
     bug(
         "a pull moves the base without what its target did",
         "gentle",
-        2,
+        10,
         DRAFTS,
         "        delta=delta,\n        covers=state.covers if owes else None,\n",
         "        delta=(),\n        covers=state.covers if owes else None,\n",
@@ -208,7 +208,7 @@ BUGS = (
     bug(
         "a failed pull fails its owner",
         "gentle",
-        397,
+        145,
         BRANCH_PULLER,
         "        except RebaserError as error:\n            self._failed(error)\n",
         "        except RebaserError:\n            raise\n",

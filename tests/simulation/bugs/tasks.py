@@ -56,7 +56,7 @@ BUGS = (
         "owes = commits.state.owes or commits.state.wakes(decided.delta)",
         "owes = commits.state.wakes(decided.delta)",
     ),
-    bug("an update that failed is not tried again", "gentle", 6, LIFECYCLE, "return self.retry_at\n", "return None\n"),
+    bug("an update that failed is not tried again", "gentle", 22, LIFECYCLE, "return self.retry_at\n", "return None\n"),
     # -- tasks -----------------------------------------------------------------------------------------------------
     bug(
         "no recheck",
@@ -77,7 +77,7 @@ BUGS = (
     bug(
         "the recheck does not wait until the task is gone",
         "gentle",
-        15,
+        40,
         LEASE,
         "if stored is None or stored.sequence != self.task.sequence:",
         "if True:",
@@ -123,7 +123,7 @@ BUGS = (
     bug(
         "the client sends again under a new id",
         "harsh",
-        13,
+        9,
         "rebaser_client.requests.sender",
         """            except TransientError:
                 maybe_stored = True
