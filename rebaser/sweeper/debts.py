@@ -68,8 +68,10 @@ class DebtTracker:
         return self._names.copy()
 
     async def read_ahead(self, least: int) -> bool:
-        """Read the headers of new commits if there are at least `least`, so that the next `read` has fewer left. Return
-        whether there were so many. Raise `TransientError` if NATS does not answer."""
+        """Read the headers of new commits if there are at least `least` of them, and return whether there were.
+
+        The next `read` then has fewer left to read. Raise `TransientError` if NATS does not answer.
+        """
         async with self._lock:
             info = await self._js.stream_info(self._subjects.commits_stream)
             if info.created != self._created or info.last_sequence < self._read_up_to:
@@ -91,12 +93,12 @@ class DebtTracker:
             is_needless=self._is_needless,
         )
         async with consumer:
-            while self._passed(consumer) < last:
+            while self._advance(consumer) < last:
                 try:
                     with anyio.move_on_after(SILENCE):
                         await consumer.wait()
                 finally:
-                    self._passed(consumer)  # after an error, the next call continues there
+                    self._advance(consumer)  # also after an error, so that the next call need not begin again
                 silent = not consumer.pending
                 for message in consumer.take(CHUNK):
                     self._record(message)
@@ -106,8 +108,8 @@ class DebtTracker:
                     self._read_up_to = last  # the remaining commits have been deleted
                 await lowlevel.checkpoint()
 
-    def _passed(self, consumer: OrderedConsumer) -> int:
-        """Return the log sequence up to which headers have been read, including the needless ones."""
+    def _advance(self, consumer: OrderedConsumer) -> int:
+        """Count needless headers as read. Return the log sequence up to which headers have been read."""
         if not consumer.pending:  # so all that was delivered was recorded, or is needless
             self._read_up_to = max(self._read_up_to, consumer.delivered)
         return self._read_up_to

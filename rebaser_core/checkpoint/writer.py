@@ -68,8 +68,8 @@ class CheckpointDraft:
         # dropped, because an outcome never moves back from `redriven` to `outcomes`.
         self._outcomes = state.outcomes.newer_than(since), state.redriven.newer_than(since)
         self._kept = [len(state.outcomes), len(state.redriven)]
-        # Outcomes count, too, because a change set may have a million outcomes and one value. They do not suffice,
-        # because a change set may have thousands of outcomes and large values that never change.
+        # Outcomes count as well, because a change set may have one value and a million outcomes. They do not decide
+        # alone, because another change set may have thousands of outcomes and large values that never change.
         factor, values, new = thresholds.now.delta_changes_divisor, len(state.cells), sum(map(len, self._outcomes))
         mostly_new = factor * changed > values and factor * (changed + new) > values + sum(self._kept)
         self.is_base = chain.needs_base or mostly_new

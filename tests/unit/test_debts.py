@@ -61,8 +61,8 @@ class Stream:
 
 
 class Consumer:
-    """Delivers headers in bursts. Like the real one, it asks whether a header is needless if none waits and others
-    follow."""
+    """Delivers headers in bursts. Like the real consumer, it asks whether a header is needless only if the queue is
+    empty and more headers follow."""
 
     def __init__(self, rng: random.Random, stream: Stream, *_: object, start: int | str, **options: Any) -> None:
         chosen = stream.messages
