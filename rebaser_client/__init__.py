@@ -17,13 +17,8 @@ if TYPE_CHECKING:
     from rebaser_client.blocking import BlockingRebaserClient
     from rebaser_client.client import RebaserClient, Wait
     from rebaser_client.errors import (
-        ClientClosedError,
         NewErrors,
-        NotAllowed,
-        NotAuthorized,
-        NotConnectedError,
         NotReadyError,
-        NotSecure,
         QueueFull,
         RequestConflicts,
         RequestIdReused,
@@ -40,6 +35,7 @@ if TYPE_CHECKING:
     from rebaser_client.log.entries import Entry, Newest
     from rebaser_client.log.positions import PositionPurged
     from rebaser_client.log.undo import UndoStep
+    from rebaser_client.nats.errors import ClientClosedError, NotAllowed, NotAuthorized, NotConnectedError, NotSecure
     from rebaser_client.notebook import Values
     from rebaser_client.operations.rebases import BranchConflicts, Rebased
     from rebaser_client.options import ClientOptions
@@ -145,13 +141,8 @@ _NAMES = {
     "rebaser_client.blocking": ("BlockingRebaserClient",),
     "rebaser_client.client": ("RebaserClient", "Wait"),
     "rebaser_client.errors": (
-        "ClientClosedError",
         "NewErrors",
-        "NotAllowed",
-        "NotAuthorized",
-        "NotConnectedError",
         "NotReadyError",
-        "NotSecure",
         "QueueFull",
         "RequestConflicts",
         "RequestIdReused",
@@ -168,6 +159,13 @@ _NAMES = {
     "rebaser_client.log.entries": ("Entry", "Newest"),
     "rebaser_client.log.positions": ("PositionPurged",),
     "rebaser_client.log.undo": ("UndoStep",),
+    "rebaser_client.nats.errors": (
+        "ClientClosedError",
+        "NotAllowed",
+        "NotAuthorized",
+        "NotConnectedError",
+        "NotSecure",
+    ),
     "rebaser_client.notebook": ("Values",),
     "rebaser_client.options": ("ClientOptions",),
     "rebaser_client.operations.rebases": ("BranchConflicts", "Rebased"),

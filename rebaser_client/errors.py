@@ -1,4 +1,4 @@
-"""The errors that the client raises, in addition to the classes of `rebaser_core.errors`."""
+"""The errors that the client raises, in addition to those of `rebaser_core.errors` and `rebaser_client.nats.errors`."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Literal, TypeAlias
@@ -7,41 +7,6 @@ from rebaser_core.errors import REQUEST_ID_REUSED, Disposition, RebaserError, Tr
 from rebaser_core.ids import ChangeSetKey, RequestId, first_of
 from rebaser_core.response import Conflicts, EnqueueUpdatesResponse, Failure, Success
 from rebaser_core.values import Fault, State
-
-Operation: TypeAlias = Literal["publish", "subscribe"]
-
-
-class NotConnectedError(TransientError):
-    """There is no connection to NATS. Nothing was sent."""
-
-    default_code = "not_connected"
-
-
-class NotAuthorized(NotConnectedError):  # noqa: N818 - named after a state of the connection
-    """NATS refused the client: its credentials are missing or wrong."""
-
-    default_code = "not_authorized"
-
-
-class NotSecure(NotConnectedError):  # noqa: N818 - named after a state of the connection
-    """The NATS server does not offer TLS as required, or its certificate is not trusted."""
-
-    default_code = "not_secure"
-
-
-class NotAllowed(RebaserError):  # noqa: N818 - named after a state of the connection
-    """NATS accepted the credentials, but they do not allow `operation` on `subject`. Nothing was sent."""
-
-    default_code = "not_allowed"
-
-    def __init__(self, operation: Operation, subject: str) -> None:
-        action = "publish to" if operation == "publish" else "subscribe to"
-        super().__init__(
-            f"NATS does not allow this user to {action} {subject}: "
-            "grant this permission (deploy/docs/operating.md lists the permissions that Rebaser needs)"
-        )
-        self.operation = operation
-        self.subject = subject
 
 
 class NotReadyError(TransientError):
@@ -56,15 +21,6 @@ class NotReadyError(TransientError):
             "NATS answers, but the streams of Rebaser are not available: start a server, which creates them, or check "
             "that the prefix and the NATS account are those of the servers, and that JetStream is available"
         )
-
-
-class ClientClosedError(RebaserError):
-    """The client, or its connection, was closed. Requests that were sent before may have been stored and applied."""
-
-    default_code = "closed"
-
-    def __init__(self, message: str = "the client is closed: connect again") -> None:
-        super().__init__(message)
 
 
 Scope: TypeAlias = Literal["change set", "all"]

@@ -8,9 +8,9 @@ request to apply is repeated. All copies have the same id, so only one of them i
 import structlog
 
 from rebaser.runtime.context import Context
-from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError
 from rebaser_client.jetstream.errors import is_full
+from rebaser_client.nats.errors import NotAllowed
 from rebaser_client.requests.task_publisher import store_request
 from rebaser_core.branches.branch import Rebase
 from rebaser_core.ids import ChangeSetKey, RequestId

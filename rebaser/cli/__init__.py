@@ -9,10 +9,14 @@ Invariant: importing this package does not import the modules that commands need
 shell completion answer at once.
 """
 
+import atexit
 import gc
 import os
 import signal
 import sys
+import threading
+from contextlib import suppress
+from typing import NoReturn
 
 __all__ = ["main"]
 
@@ -39,8 +43,21 @@ def main() -> None:
     code = run(sys.argv[1:])
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _exit_at_once)
-    gc.freeze()  # without this call, the interpreter would search all imported objects for garbage at exit
-    sys.exit(code)
+    _end(code)
+
+
+def _end(code: int) -> NoReturn:
+    """End the process. If no thread is left, do not free each object, which takes a twentieth of the processor time of
+    a short command."""
+    if threading.active_count() > 1:
+        gc.freeze()  # without this call, the interpreter would search all imported objects for garbage
+        sys.exit(code)
+    atexit._run_exitfuncs()  # noqa: SLF001 - `os._exit` skips them
+    with suppress(OSError, ValueError):  # the reader of the output is gone, or the stream is closed
+        sys.stdout.flush()
+    with suppress(OSError, ValueError):
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def _exit_at_once(number: int, _frame: object) -> None:

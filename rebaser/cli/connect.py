@@ -9,6 +9,12 @@ if TYPE_CHECKING:
     from rebaser.doctor.examination import Stores
     from rebaser_client import RebaserClient
     from rebaser_client.admin.servers import ServerInfo
+    from rebaser_client.blobs import BlobStore
+    from rebaser_client.jetstream import JetStream
+    from rebaser_client.log.positions import At
+    from rebaser_core.ids import ChangeSetKey
+    from rebaser_core.state.change_set import ChangeSetState
+    from rebaser_core.streams.subjects import Subjects
 
 FIRST_ROUND = 0.25  # seconds to wait for the answers to the first ping
 PING_AGAIN = 0.5  # seconds from one ping to the next, until a wanted server answers
@@ -53,23 +59,48 @@ def client_for(
     )
 
 
+async def load_state(
+    nats: str, prefix: str, key: "ChangeSetKey", *, at: "At | None", ids: list[str] | None
+) -> "ChangeSetState":
+    """Return the state of `key`, as `RebaserClient.state` does.
+
+    Raise the same errors as `connect_client` and `RebaserClient.state`. `rebaser get` takes a fifth less processor time
+    with this function than with a client, whose modules also send requests and explain what waits.
+    """
+    from rebaser.cli.options import ACCESS_VALUES
+    from rebaser.client_settings import load_client_settings
+    from rebaser_client.log.reader import StateLoader
+    from rebaser_client.requests.sender import translate_missing_stream
+
+    settings = load_client_settings(nats_url=nats, prefix=prefix, **ACCESS_VALUES.get())
+    settings.check_client()
+    async with _open(settings, "rebaser-get") as (js, subjects, blobs):
+        loader = StateLoader(js, subjects, blobs)
+        with translate_missing_stream():
+            return await loader.load_values(key, ids, at) if ids is not None else (await loader.load(key, at)).state
+
+
 @asynccontextmanager
 async def open_stores(settings: "ClientSettings") -> AsyncIterator["Stores"]:
     """Yield the streams and the blob store of the installation that `settings` describe."""
     from rebaser.doctor.examination import Stores
+
+    async with _open(settings, "rebaser-doctor") as (js, subjects, blobs):
+        yield Stores(js, subjects, blobs)
+
+
+@asynccontextmanager
+async def _open(settings: "ClientSettings", name: str) -> AsyncIterator[tuple["JetStream", "Subjects", "BlobStore"]]:
     from rebaser_client.blobs import open_blobs
     from rebaser_client.jetstream import Connection, JetStream
     from rebaser_core.streams.subjects import Subjects
 
     subjects = Subjects(settings.prefix)
     async with Connection.connect(
-        settings.nats_url,
-        name="rebaser-doctor",
-        inbox_prefix=settings.inbox_prefix,
-        **settings.access(),
+        settings.nats_url, name=name, inbox_prefix=settings.inbox_prefix, **settings.access()
     ) as connection:
         js = JetStream(connection)
-        yield Stores(js, subjects, open_blobs(settings.blobs, js, subjects.blobs_bucket))
+        yield js, subjects, open_blobs(settings.blobs, js, subjects.blobs_bucket)
 
 
 async def ping_servers(nats: str, prefix: str, server: str | None, timeout: float) -> list["ServerInfo"]:  # noqa: ASYNC109 - no answer within `timeout` is a result

@@ -22,7 +22,7 @@ from rebaser_client import (
     RequestRejected,
     UnresolvedConflicts,
 )
-from rebaser_client.errors import NotAllowed
+from rebaser_client.nats.errors import NotAllowed
 from rebaser_core.encoding.envelope import JSON, dumps
 from rebaser_core.errors import RebaserError, TransientError, UnprocessableError
 from rebaser_core.ids import ChangeSetKey

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import anyio
 
-from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import Connection, JetStream, NoAnswerError, NoRespondersError
+from rebaser_client.nats.errors import NotAllowed
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import SWEEP_CONSUMER, TASKS_CONSUMER
 

@@ -20,9 +20,9 @@ from rebaser.gc.finding import Found, Tables, find_garbage
 from rebaser.gc.installations import check_alone
 from rebaser.runtime.concurrency import run_concurrently
 from rebaser_client.blobs import CollectableBlobs
-from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError, JetStream
 from rebaser_client.jetstream.errors import WRONG_LAST_SEQUENCE
+from rebaser_client.nats.errors import NotAllowed
 from rebaser_core.blobs.garbage import (
     GC_KEY,
     GRACE,

@@ -31,9 +31,9 @@ from rebaser.settings import Settings
 from rebaser.telemetry.tracing import tracing
 from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore, open_blobs
-from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import Connection, JetStream
 from rebaser_client.log.reader import StateLoader
+from rebaser_client.nats.errors import NotConnectedError
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey, random_ulid
 from rebaser_core.streams.subjects import Subjects

@@ -15,8 +15,8 @@ import anyio.lowlevel
 import structlog
 
 from rebaser.runtime.context import Context
-from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import OrderedConsumer
+from rebaser_client.nats.errors import NotConnectedError
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey
 

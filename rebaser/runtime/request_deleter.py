@@ -18,9 +18,9 @@ from contextlib import suppress
 import anyio
 import structlog
 
-from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError, JetStream, StreamInfo
 from rebaser_client.jetstream.errors import DELETE_FAILED
+from rebaser_client.nats.errors import NotAllowed
 from rebaser_client.signal import Signal
 from rebaser_core import thresholds
 from rebaser_core.errors import RebaserError

@@ -3,9 +3,9 @@
 import asyncio
 from collections import deque
 
-from rebaser_client.errors import ClientClosedError
 from rebaser_client.jetstream import JetStream
 from rebaser_client.jetstream.infos import StreamInfo
+from rebaser_client.nats.errors import ClientClosedError
 from rebaser_core.errors import RebaserError
 
 MAX_SHARED = 128  # maximum number of callers that share a call; if thousands of owners start at once, they form groups

@@ -25,9 +25,9 @@ from rebaser.runtime.acked_tasks import AckedTasks
 from rebaser.snapshot import STREAMS, StreamUsage
 from rebaser.telemetry.clocks import NATS_CLOCK
 from rebaser_client.admin.provisioning import ensure_topology, examine_topology
-from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import ApiError, JetStream, StreamInfo
 from rebaser_client.jetstream.errors import CONSUMER_NOT_FOUND, NO_SPACE, STREAM_NOT_FOUND
+from rebaser_client.nats.errors import NotConnectedError
 from rebaser_core.errors import ConfigError, RebaserError, TransientError
 from rebaser_core.streams import topology
 from rebaser_core.streams.subjects import Subjects

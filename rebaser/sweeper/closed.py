@@ -13,9 +13,9 @@ import structlog
 
 from rebaser.runtime.concurrency import run_concurrently
 from rebaser.sweeper.debts import ClosedSince
-from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError, JetStream
 from rebaser_client.jetstream.errors import is_full
+from rebaser_client.nats.errors import NotAllowed
 from rebaser_client.requests.task_publisher import publish_request
 from rebaser_core.commit import BranchStatus, Marking
 from rebaser_core.errors import UnprocessableError

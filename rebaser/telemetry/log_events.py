@@ -23,7 +23,7 @@ from rebaser.telemetry.catalogue import (
 from rebaser.telemetry.events import EVENTS
 from rebaser.telemetry.instruments import Counter
 from rebaser_client.blobs import BlobMissing
-from rebaser_client.errors import NotAllowed
+from rebaser_client.nats.errors import NotAllowed
 
 Fields = MutableMapping[str, Any]
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}

@@ -14,12 +14,12 @@ import anyio
 from rebaser_client.admin.servers import PATIENCE, ServerInfo, ping
 from rebaser_client.admin.stream_usage import read_streams
 from rebaser_client.blobs import BlobStore
-from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError, JetStream, StoredMessage
 from rebaser_client.jetstream.errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
 from rebaser_client.log.blame import Blame
 from rebaser_client.log.branches import BranchInfo
 from rebaser_client.log.commits import CommitReader
+from rebaser_client.nats.errors import NotAllowed
 from rebaser_client.nats.messages import as_int
 from rebaser_client.notebook import MAX_ROWS, definition_text, html_table, value_text
 from rebaser_client.task_groups import flat_task_group

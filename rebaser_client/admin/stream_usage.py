@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError, JetStream, StreamInfo
 from rebaser_client.jetstream.errors import NO_MESSAGE
+from rebaser_client.nats.errors import NotAllowed
 from rebaser_client.nats.messages import as_int
 from rebaser_core.errors import RebaserError
 from rebaser_core.streams.subjects import Subjects

@@ -17,10 +17,10 @@ import anyio
 from rebaser_client.blobs.description import Description
 from rebaser_client.blobs.nats import JetStreamBlobs
 from rebaser_client.blobs.store import BlobCorrupt
-from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import JetStream, Message, NoRespondersError, OrderedConsumer
 from rebaser_client.jetstream.batched import read_in_batches
 from rebaser_client.logs import get_logger
+from rebaser_client.nats.errors import NotAllowed
 from rebaser_client.pace import Pace
 from rebaser_core.blobs.address import is_address
 from rebaser_core.blobs.garbage import StoredBlob

@@ -14,7 +14,7 @@ from typing import Generic, Self, TypeVar
 import anyio
 from anyio.from_thread import BlockingPortal, BlockingPortalProvider
 
-from rebaser_client.errors import ClientClosedError
+from rebaser_client.nats.errors import ClientClosedError
 
 T = TypeVar("T")
 

@@ -16,7 +16,6 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 
 from rebaser_client.backoff import Backoff
-from rebaser_client.errors import ClientClosedError
 from rebaser_client.jetstream.context import JetStream
 from rebaser_client.jetstream.errors import STREAM_NOT_FOUND, ApiError
 from rebaser_client.jetstream.infos import StreamInfo
@@ -24,7 +23,7 @@ from rebaser_client.jetstream.messages import Message
 from rebaser_client.jetstream.names import subject_tokens
 from rebaser_client.logs import get_logger
 from rebaser_client.nats.connection import Connection
-from rebaser_client.nats.errors import NoAnswerError, NoRespondersError
+from rebaser_client.nats.errors import ClientClosedError, NoAnswerError, NoRespondersError
 from rebaser_client.nats.messages import STATUS, Msg
 from rebaser_client.pace import Pace
 from rebaser_core.errors import RebaserError, TransientError

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from anyio import to_thread
 
 from rebaser_client.cooperative import cooperate
-from rebaser_client.errors import NotAllowed
 from rebaser_client.log.changes import Definition, LogEntry, by_request
 from rebaser_client.log.commits import LASTING_CODES, CommitReader
 from rebaser_client.log.positions import At
+from rebaser_client.nats.errors import NotAllowed
 from rebaser_core.branches.merge import same_definition
 from rebaser_core.commit import Authorship, Commit, Decision, Kind, Outcome, Source
 from rebaser_core.errors import TransientError, UnprocessableError, UnsupportedVersion

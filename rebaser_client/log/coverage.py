@@ -15,9 +15,9 @@ import anyio
 from anyio.abc import TaskGroup
 
 from rebaser_client.backoff import Backoff
-from rebaser_client.errors import ClientClosedError, NotAllowed
 from rebaser_client.log.commits import CommitReader
 from rebaser_client.logs import get_logger
+from rebaser_client.nats.errors import ClientClosedError, NotAllowed
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, TypedDict
 
 import nats.errors
 
-from rebaser_client.errors import NotAuthorized, NotConnectedError, NotSecure
+from rebaser_client.nats.errors import NotAuthorized, NotConnectedError, NotSecure
 from rebaser_client.nats.nats_py import NoTlsError
 from rebaser_core.errors import ConfigError
 

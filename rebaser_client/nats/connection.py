@@ -9,19 +9,24 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, Self, TypeVarTuple, Unpack
+from typing import Any, NoReturn, Self, TypeVarTuple, Unpack
 
 import anyio
 import nats.errors
 from anyio.abc import TaskGroup
 
 from rebaser_client.backoff import Backoff
-from rebaser_client.errors import ClientClosedError, NotAllowed, NotConnectedError
 from rebaser_client.logs import get_logger
 from rebaser_client.nats.access import Access, check_access
 from rebaser_client.nats.api_outage import ApiOutage
 from rebaser_client.nats.denials import Denials
-from rebaser_client.nats.errors import NoAnswerError, NoRespondersError
+from rebaser_client.nats.errors import (
+    ClientClosedError,
+    NoAnswerError,
+    NoRespondersError,
+    NotAllowed,
+    NotConnectedError,
+)
 from rebaser_client.nats.header_lines import Headers
 from rebaser_client.nats.hooks import ConnectionHooks
 from rebaser_client.nats.link import Link, LinkOptions, parse_servers, translate, translate_errors, without_secrets
@@ -106,9 +111,9 @@ class Connection(ConnectionHooks):
         if self._closed:
             raise ClientClosedError
 
-    def _not_connected(self) -> NotConnectedError:
+    def _no_link(self) -> NoReturn:
         self.check_open()
-        return NotConnectedError("there is no connection to NATS: try again after the client has reconnected")
+        raise NotConnectedError("there is no connection to NATS: try again after the client has reconnected")
 
     async def wait_connected(self) -> None:
         """Wait until there is a connection, without a timeout. Raise `ClientClosedError` if the client is closed."""
@@ -130,19 +135,16 @@ class Connection(ConnectionHooks):
     def publish_soon(self, subject: str, payload: bytes, headers: Headers | None, *, reply: str = "") -> bool:
         """Send a message like `publish`, but without waiting. Return False if the caller should await `flush`, because
         many bytes are unsent."""
-        link = self._link
-        if link is None:
-            raise self._not_connected()
+        link = self._link or self._no_link()
         if reply and (" " in reply or not reply.isprintable()):
             raise translate(nats.errors.BadSubjectError())
         return link.publish(subject, payload, reply, headers)
 
     def publish_all(self, messages: Iterable[tuple[str, bytes]]) -> bool:
         """Send small messages, pairs of a valid subject and a payload. Raise and return the same as `publish_soon`."""
-        if self._link is None:
-            raise self._not_connected()
+        link = self._link or self._no_link()
         with translate_errors():
-            return self._link.publish_all(messages)
+            return link.publish_all(messages)
 
     async def flush(self) -> None:
         """Wait until all unsent messages have been written to the socket, for at most 5 seconds."""
@@ -175,9 +177,7 @@ class Connection(ConnectionHooks):
             with anyio.move_on_after(timeout):
                 await self.wait_connected()
             timeout = max(timeout - (self._loop.time() - began), 0.0)
-        link = self._link
-        if link is None:
-            raise self._not_connected()
+        link = self._link or self._no_link()
         pending = self._replies.open_request(subject, timeout)
         try:
             if not link.publish(subject, payload, pending.inbox, headers):
@@ -254,7 +254,7 @@ class Connection(ConnectionHooks):
         link = self._link
         self.check_open()
         if link is None and not lasting:
-            raise self._not_connected()
+            self._no_link()
         subscription = Subscription(
             self, subject, handler, lasting, on_denied=on_denied, request_subject=request_subject
         )

@@ -1,7 +1,7 @@
 """Logs the operations that NATS denied to one connection, if no caller waits for their results."""
 
-from rebaser_client.errors import NotAllowed
 from rebaser_client.logs import get_logger
+from rebaser_client.nats.errors import NotAllowed
 
 log = get_logger(__name__)
 

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 import anyio
 import nats.errors
 
-from rebaser_client.errors import NotAllowed, NotConnectedError
 from rebaser_client.logs import get_logger
 from rebaser_client.nats.access import Access, credentials, needs_tls, refusal, tls_context
+from rebaser_client.nats.errors import NotAllowed, NotConnectedError
 from rebaser_client.nats.header_lines import Headers, encode_headers
 from rebaser_client.nats.nats_py import NatsClient
 from rebaser_client.nats.parser import AnyHandler

@@ -20,7 +20,7 @@ from nats.aio.client import DEFAULT_BUFFER_SIZE, Client, Srv
 from nats.aio.transport import TcpTransport
 from nats.protocol.command import pub_cmd, sub_cmd, unsub_cmd
 
-from rebaser_client.errors import NotAllowed
+from rebaser_client.nats.errors import NotAllowed
 from rebaser_client.nats.parser import ProtocolParser
 
 PRIVATE = {

@@ -6,8 +6,7 @@ answers that no caller awaits.
 
 import asyncio
 
-from rebaser_client.errors import ClientClosedError, NotAllowed
-from rebaser_client.nats.errors import NoAnswerError
+from rebaser_client.nats.errors import ClientClosedError, NoAnswerError, NotAllowed
 from rebaser_client.nats.messages import Msg
 
 LATE = 0.1  # seconds; if a timer fires more than this after its due time, the event loop was blocked

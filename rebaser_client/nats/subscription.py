@@ -8,8 +8,8 @@ from typing import Protocol, Self
 
 import anyio
 
-from rebaser_client.errors import NotAllowed
 from rebaser_client.logs import get_logger
+from rebaser_client.nats.errors import NotAllowed
 from rebaser_client.nats.link import Link
 from rebaser_client.nats.messages import Msg
 from rebaser_client.nats.parser import AnyHandler

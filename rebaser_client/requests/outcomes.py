@@ -2,8 +2,9 @@
 
 from functools import lru_cache
 
-from rebaser_client.errors import NotConnectedError, RequestConflicts, RequestIdReused, RequestRejected, RequestTimeout
+from rebaser_client.errors import RequestConflicts, RequestIdReused, RequestRejected, RequestTimeout
 from rebaser_client.jetstream import Connection, Msg
+from rebaser_client.nats.errors import NotConnectedError
 from rebaser_core.errors import REQUEST_ID_REUSED, RebaserError
 from rebaser_core.ids import ChangeSetKey, RequestId
 from rebaser_core.limits import Limits

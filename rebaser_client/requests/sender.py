@@ -20,10 +20,11 @@ import anyio.to_thread
 from rebaser_client.backoff import Backoff
 from rebaser_client.blobs import BlobStore
 from rebaser_client.blobs.freshness import Freshness
-from rebaser_client.errors import NotConnectedError, NotReadyError, TooLarge
+from rebaser_client.errors import NotReadyError, TooLarge
 from rebaser_client.jetstream import ApiError, JetStream, NoAnswerError, NoRespondersError
 from rebaser_client.jetstream.errors import MESSAGE_TOO_LARGE, STREAM_NOT_FOUND, is_full
 from rebaser_client.jetstream.infos import PubAck
+from rebaser_client.nats.errors import NotConnectedError
 from rebaser_client.nats.replies import PendingRequest
 from rebaser_client.requests.backpressure import Backpressure
 from rebaser_core import thresholds

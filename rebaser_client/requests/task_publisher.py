@@ -26,10 +26,10 @@ import anyio
 from anyio.abc import TaskGroup
 
 from rebaser_client.backoff import Backoff
-from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError, JetStream, Msg
 from rebaser_client.jetstream.errors import is_full, is_subject_full
 from rebaser_client.logs import get_logger
+from rebaser_client.nats.errors import NotAllowed
 from rebaser_core.encoding.envelope import MESSAGE_ID
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetKey

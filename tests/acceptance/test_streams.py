@@ -11,8 +11,9 @@ import pytest
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client import RebaserClient, Set
 from rebaser_client.admin.servers import ping
-from rebaser_client.errors import NotConnectedError, NotReadyError
+from rebaser_client.errors import NotReadyError
 from rebaser_client.jetstream import Connection, JetStream
+from rebaser_client.nats.errors import NotConnectedError
 from rebaser_core.messages import EnqueueUpdatesResponse
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import SEQUENCE_GAP, TopologyOptions, streams

@@ -11,9 +11,9 @@ from rebaser.doctor.examination import Stores, examine
 from rebaser.doctor.repair import repair
 from rebaser_client import Derive, RebaserClient, Remove, Set
 from rebaser_client.blobs import open_blobs
-from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import JetStream
 from rebaser_client.log.reader import StateLoader
+from rebaser_client.nats.errors import NotAllowed
 from rebaser_core.branches.branch import differing
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import decode_addresses, read_blobs

@@ -10,9 +10,9 @@ import pytest
 
 from rebaser_client.admin.provisioning import ensure_topology
 from rebaser_client.blobs.nats import JetStreamBlobs
-from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import ApiError, Connection, Consumer, JetStream, Messages, OrderedConsumer
 from rebaser_client.jetstream.errors import WRONG_LAST_SEQUENCE
+from rebaser_client.nats.errors import NotConnectedError
 from rebaser_client.requests.task_publisher import publish_task
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey

@@ -7,8 +7,8 @@ import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
-from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import ApiError, Connection, JetStream, Message, NoRespondersError, context
+from rebaser_client.nats.errors import NotConnectedError
 from rebaser_client.nats.link import Link
 from rebaser_core.errors import UnprocessableError
 from rebaser_core.streams.subjects import Subjects

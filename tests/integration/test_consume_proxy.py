@@ -7,8 +7,8 @@ import anyio
 import pytest
 
 from rebaser.embedded.nats import EmbeddedNats
-from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import Connection, JetStream, PullMessage, PullWarning
+from rebaser_client.nats.errors import NotConnectedError
 from rebaser_core.streams.subjects import Subjects
 from tests.support.nats_proxy import Faults, proxied
 

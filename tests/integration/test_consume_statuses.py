@@ -7,7 +7,6 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import (
     Connection,
     ConsumerDeletedError,
@@ -17,6 +16,7 @@ from rebaser_client.jetstream import (
     PullRefusedError,
     PullWarning,
 )
+from rebaser_client.nats.errors import NotConnectedError
 from tests.conftest import Events
 from tests.support.scripted_nats import ScriptedNats, scripted
 

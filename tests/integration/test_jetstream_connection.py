@@ -13,8 +13,8 @@ import pytest
 from nats.aio.client import Srv
 
 from rebaser.embedded.nats import EmbeddedNats, embedded_nats
-from rebaser_client.errors import ClientClosedError, NotConnectedError
 from rebaser_client.jetstream import Connection, Msg, NoAnswerError, NoRespondersError
+from rebaser_client.nats.errors import ClientClosedError, NotConnectedError
 from rebaser_client.nats.header_lines import encode_headers
 from rebaser_client.nats.link import Link
 from rebaser_core.errors import ConfigError, UnprocessableError

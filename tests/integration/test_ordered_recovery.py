@@ -10,10 +10,10 @@ import pytest
 
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser_client.background_context import BackgroundContext
-from rebaser_client.errors import ClientClosedError, NotAllowed
 from rebaser_client.jetstream import Connection, JetStream, OrderedConsumer
 from rebaser_client.jetstream.infos import StreamInfo
 from rebaser_client.jetstream.ordered import requests
+from rebaser_client.nats.errors import ClientClosedError, NotAllowed
 from rebaser_client.nats.hooks import TICK
 from rebaser_core.errors import TransientError
 from rebaser_core.streams.subjects import Subjects

@@ -12,8 +12,8 @@ from rebaser.pings import answer_pings, describe
 from rebaser.server import Server
 from rebaser.settings import Settings
 from rebaser_client.admin.servers import ping
-from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import JetStream
+from rebaser_client.nats.errors import NotConnectedError
 from rebaser_core.encoding.envelope import REPLY_INBOX
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects

@@ -6,9 +6,9 @@ import pytest
 
 from rebaser.change_set.settling import request_settling
 from rebaser_client import RebaserClient, Set
-from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError, JetStream
 from rebaser_client.jetstream.infos import PubAck
+from rebaser_client.nats.errors import NotAllowed
 from rebaser_core.branches.branch import Apply
 from rebaser_core.errors import RebaserError, TransientError
 from rebaser_core.streams.subjects import Subjects

@@ -18,8 +18,8 @@ from rebaser.change_set.lifecycle import Reason
 from rebaser.crowd import find_idle
 from rebaser.server import HANDOVER_DELAY, Server
 from rebaser.settings import Settings
-from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import JetStream, PullMessage
+from rebaser_client.nats.errors import NotConnectedError
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects

@@ -16,9 +16,9 @@ from rebaser.server import Server
 from rebaser.settings import Settings
 from rebaser.sweeper.unroutable import UNROUTABLE_KEY
 from rebaser_client import RebaserClient, Set
-from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import JetStream, PullConsumer, PullMessage
 from rebaser_client.log.reader import LoadedState, StateLoader
+from rebaser_client.nats.errors import NotConnectedError
 from rebaser_core.errors import TransientError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.messages import Success

@@ -11,8 +11,8 @@ from anyio.lowlevel import checkpoint
 from rebaser.runtime import stream_watch as module
 from rebaser.runtime.stream_watch import StreamWatch
 from rebaser_client.admin.provisioning import ensure_topology
-from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import ApiError, JetStream
+from rebaser_client.nats.errors import NotConnectedError
 from rebaser_core.errors import TransientError
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import SEQUENCE_GAP, SWEEP_CONSUMER, TASKS_CONSUMER, TopologyOptions

@@ -14,7 +14,6 @@ import pytest
 
 from rebaser.embedded.nats import EmbeddedNats
 from rebaser.runtime.watchdog import watched_loop
-from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import (
     Connection,
     JetStream,
@@ -24,6 +23,7 @@ from rebaser_client.jetstream import (
     OrderedConsumer,
     PullConsumer,
 )
+from rebaser_client.nats.errors import NotConnectedError
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import TASKS_CONSUMER, TASKS_GROUP, TopologyOptions

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream.pull.actions import Action, EndPulling, PullWarning, RenewInbox, ResumeAfter, SendPull
 from rebaser_client.jetstream.pull.state import MAX_STEP, PullState
+from rebaser_client.nats.errors import NotConnectedError
 
 SIZE = 7  # bytes of each message, where bytes are counted
 HEARTBEAT = 2.0  # seconds

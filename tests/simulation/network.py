@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import anyio
 
-from rebaser_client.errors import NotConnectedError
+from rebaser_client.nats.errors import NotConnectedError
 from rebaser_client.nats.header_lines import encode_headers
 from rebaser_client.nats.messages import DESCRIPTION, STATUS, parse_headers
 from rebaser_client.nats.parser import Handler, RawHandler

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from rebaser_client.errors import NotAllowed
 from rebaser_client.log import blame
 from rebaser_client.log.blame import Blame, BlameReader
 from rebaser_client.log.positions import PositionPurged
+from rebaser_client.nats.errors import NotAllowed
 from rebaser_core.commit import Authorship, Commit, Decision, Kind, Outcome, Replay, Source
 from rebaser_core.errors import RebaserError, TransientError, UnsupportedVersion
 from rebaser_core.ids import ChangeSetKey, RequestId

@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from rebaser.cli.commands.history.log import _Query, _Row
-from rebaser_client.errors import NotAllowed
 from rebaser_client.log.branches import BranchInfo
 from rebaser_client.log.changes import LogEntry
+from rebaser_client.nats.errors import NotAllowed
 from rebaser_core.commit import Commit, Decision, Kind, Outcome, Source
 from rebaser_core.errors import RebaserError, TransientError
 from rebaser_core.ids import ChangeSetKey, RequestId

@@ -10,9 +10,9 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from rebaser_client.errors import NotAllowed, NotConnectedError
 from rebaser_client.jetstream import Msg, NoAnswerError
 from rebaser_client.log.coverage import CoverageWaiter
+from rebaser_client.nats.errors import NotAllowed, NotConnectedError
 from rebaser_client.requests.backpressure import Backpressure
 from rebaser_client.requests.in_flight import InFlight
 from rebaser_client.requests.many import ManyRequests, Request, RequestOutcome, _Item

@@ -10,10 +10,10 @@ import pytest
 
 from rebaser.change_set.log import checkpointer, commit_log
 from rebaser.change_set.log.commit_log import CommitLog
-from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream import ApiError, NoAnswerError, NoRespondersError
 from rebaser_client.jetstream.errors import TRY_AGAIN, WRONG_LAST_SEQUENCE
 from rebaser_client.log.reader import LoadedState
+from rebaser_client.nats.errors import NotConnectedError
 from rebaser_core.blobs.address import address_of
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.encoding.envelope import MESSAGE_VERSION

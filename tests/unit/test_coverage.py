@@ -9,8 +9,8 @@ from anyio.lowlevel import checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_client.errors import NotAllowed
 from rebaser_client.log.coverage import CoverageWaiter
+from rebaser_client.nats.errors import NotAllowed
 from rebaser_core.commit import Commit, Kind
 from rebaser_core.ids import ChangeSetKey
 

@@ -10,8 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from rebaser_client.errors import ClientClosedError, NotAllowed
-from rebaser_client.nats.errors import NoAnswerError
+from rebaser_client.nats.errors import ClientClosedError, NoAnswerError, NotAllowed
 from rebaser_client.nats.messages import Msg
 from rebaser_client.nats.replies import LATE, Replies
 from tests.simulation.loop import SimLoop

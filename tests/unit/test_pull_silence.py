@@ -2,7 +2,6 @@
 
 import pytest
 
-from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream.pull.actions import (
     EndPulling,
     PullWarning,
@@ -10,7 +9,7 @@ from rebaser_client.jetstream.pull.actions import (
     ResumeAfter,
 )
 from rebaser_client.jetstream.pull.state import GRACE, PullState
-from rebaser_client.nats.errors import NoAnswerError
+from rebaser_client.nats.errors import NoAnswerError, NotConnectedError
 from tests.support.pulls import consume, fetch, pulls, wait
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from rebaser.runtime import request_deleter as deleting
 from rebaser.runtime.request_deleter import GROUP, RequestDeleter
-from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream import ApiError
 from rebaser_client.jetstream.errors import DELETE_FAILED
+from rebaser_client.nats.errors import NotAllowed
 from rebaser_core.errors import RebaserError, TransientError
 from rebaser_core.thresholds import Thresholds, forced
 

@@ -8,8 +8,8 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from rebaser_client.errors import NotAllowed, NotConnectedError
 from rebaser_client.jetstream import ApiError, Msg
+from rebaser_client.nats.errors import NotAllowed, NotConnectedError
 from rebaser_client.requests import task_publisher
 from rebaser_client.requests.task_publisher import TaskPublisher
 from rebaser_core.errors import TransientError

@@ -101,13 +101,13 @@ async def _load(
     only: list[str] | None,
     loaded: list["ChangeSetState"],
 ) -> None:
-    from rebaser.cli.connect import connect_client
+    from rebaser.cli.connect import connect_client, load_state
 
-    async with connect_client(*server) as client:
-        state = await client.state(key.workspace, key.change_set, at=at, ids=only)
-        if not state.last:
+    state = await load_state(*server, key, at=at, ids=only)
+    if not state.last:
+        async with connect_client(*server) as client:
             await check_exists(client, key)
-        loaded.append(state)
+    loaded.append(state)
 
 
 def _select(state: "ChangeSetState", requested: list[str]) -> tuple[list[str] | None, list[str]]:

@@ -21,13 +21,13 @@ from typing import Any, Self
 import anyio
 
 from rebaser_client.backoff import Backoff
-from rebaser_client.errors import ClientClosedError, NotAllowed
 from rebaser_client.jetstream.context import JetStream
 from rebaser_client.jetstream.messages import Message
 from rebaser_client.jetstream.ordered.buffer import MessageBuffer
 from rebaser_client.jetstream.ordered.position import Position, Start
 from rebaser_client.jetstream.ordered.requests import RETRY_MAX, RETRY_MIN, ConsumerRequests, Generation
 from rebaser_client.logs import get_logger
+from rebaser_client.nats.errors import ClientClosedError, NotAllowed
 from rebaser_client.nats.hooks import MAX_EVERY, TICK
 from rebaser_client.nats.messages import DESCRIPTION, STATUS, as_int, parse_headers
 from rebaser_client.nats.parser import RawHandler

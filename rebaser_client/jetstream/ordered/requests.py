@@ -12,12 +12,12 @@ from typing import Any
 import anyio
 
 from rebaser_client.backoff import Backoff
-from rebaser_client.errors import NotAllowed
 from rebaser_client.jetstream.context import JetStream
 from rebaser_client.jetstream.errors import STREAM_NOT_FOUND, ApiError
 from rebaser_client.jetstream.infos import ConsumerInfo
 from rebaser_client.logs import get_logger
 from rebaser_client.nats.connection import Connection
+from rebaser_client.nats.errors import NotAllowed
 from rebaser_client.nats.parser import AnyHandler
 from rebaser_client.nats.subscription import Subscription
 from rebaser_core.errors import ConfigError, RebaserError, TransientError

@@ -6,7 +6,6 @@ Each event is a call of a method, which returns the actions that `Puller` has to
 
 from collections.abc import Sequence
 
-from rebaser_client.errors import NotConnectedError
 from rebaser_client.jetstream.errors import ConsumerDeletedError
 from rebaser_client.jetstream.pull.actions import (
     NOTHING,
@@ -23,7 +22,7 @@ from rebaser_client.jetstream.pull.actions import (
 )
 from rebaser_client.jetstream.pull.counts import PullCounts
 from rebaser_client.jetstream.pull.options import BATCH_OF_BYTES
-from rebaser_client.nats.errors import NoAnswerError
+from rebaser_client.nats.errors import NoAnswerError, NotConnectedError
 from rebaser_core.backoff import exponential_delay
 from rebaser_core.errors import RebaserError
 

@@ -12,7 +12,7 @@ from rebaser.cli.completion import complete_id
 from rebaser.cli.errors import check_exists
 from rebaser.cli.options import DEFAULT_NATS, Json, Nats, NoPager, Position, Prefix, Workspace, checked_position
 from rebaser.cli.output import console
-from rebaser_client.errors import NotAllowed
+from rebaser_client.nats.errors import NotAllowed
 from rebaser_core.errors import TransientError, UnprocessableError
 from rebaser_core.shell import command
 
