@@ -17,6 +17,7 @@ from rebaser.embedded.spark import Jvm
 from rebaser.runtime.dead_letters import DeadLetterPublisher
 from rebaser.runtime.health import HealthStatus
 from rebaser.runtime.measured import MeasuredBlobs, MeasuredJetStream
+from rebaser.runtime.own_commits import OwnCommits
 from rebaser.runtime.progress import Progress
 from rebaser.runtime.quiet_checkpoints import QuietCheckpoints
 from rebaser.runtime.reading import Loads
@@ -56,7 +57,8 @@ class Context:
 
     An owner holds `suspect_request_lock` while it attempts a request that may have killed servers (see
     `rebaser.change_set.attempts.poison`), and `suspect_dvu_lock` while it runs a DVU that may have killed servers.
-    `quiet_checkpoints` are the turns in which change sets write a checkpoint before they are released.
+    `quiet_checkpoints` are the turns in which change sets write a checkpoint before they are released. `own_commits`
+    are commits of this server that its sweeper need not read.
     """
 
     settings: Settings
@@ -83,6 +85,7 @@ class Context:
     suspect_dvu_lock: anyio.Lock = field(default_factory=anyio.Lock)
     quiet_checkpoints: QuietCheckpoints = field(default_factory=QuietCheckpoints)
     round: Round = field(default_factory=Round)
+    own_commits: OwnCommits = field(default_factory=OwnCommits)
     traces: "ServerSpans | None" = None
 
 

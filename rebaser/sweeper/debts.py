@@ -8,6 +8,7 @@ import anyio
 from anyio import lowlevel
 
 from rebaser.change_set.known_functions import any_available, load_functions
+from rebaser.runtime.own_commits import OwnCommits
 from rebaser_client.jetstream import JetStream, Message, OrderedConsumer
 from rebaser_core.commit import BranchStatus
 from rebaser_core.encoding.envelope import BRANCH, COVERS, DEBT, UNKNOWN
@@ -38,19 +39,23 @@ class DebtTracker:
 
     `closed` maps the name (`ws.cs`) of each closed change set to its newest commit. It omits change sets that are
     protected or that were closed when they were created. `newest_ns` is the time at which the newest commit of all
-    change sets was stored (Unix ns), of those whose headers were not needless; the newest one of the stream never is.
+    change sets was stored (Unix ns), of those whose headers were read and not needless. That of the newest one is.
 
     `owing_since` maps the name of each change set whose update is due to the time (Unix ns) of the oldest commit that
     this tracker has read since the last update. The update has been due since then at least.
+
+    `own` are commits of this server. Their headers are not read if no others are between them.
     """
 
-    def __init__(self, js: JetStream, subjects: Subjects) -> None:
+    def __init__(self, js: JetStream, subjects: Subjects, own: OwnCommits | None = None) -> None:
         self._js = js
         self._subjects = subjects
+        self._own = OwnCommits() if own is None else own
         self._all = f"{subjects.root}.commits.*.*"
         self._name_begins = len(self._all) - len("*.*")
         self._created = ""
         self._lock = anyio.Lock()
+        self._was_empty = False  # whether the stream had no commits yet
         self._read_up_to = 0  # log sequence up to which headers have been read
         self._names: set[str] = set()
         self.closed: dict[str, ClosedSince] = {}
@@ -75,12 +80,34 @@ class DebtTracker:
         async with self._lock:
             info = await self._js.stream_info(self._subjects.commits_stream)
             if info.created != self._created or info.last_sequence < self._read_up_to:
-                self._created, self._read_up_to, self._names, self.closed = info.created, 0, set(), {}
-                self.newest_ns, self.owing_since, self._covered = 0, {}, {}
-            if not info.messages or info.last_sequence < self._read_up_to + least:
+                self._created, self._was_empty, self._read_up_to = info.created, False, 0
+                self._names, self.closed, self.newest_ns, self.owing_since, self._covered = set(), {}, 0, {}, {}
+                self._own.clear()
+            if self._own.newest > info.last_sequence:  # the stream was set back
+                self._own.clear()
+            if not info.messages:
+                self._was_empty, self._read_up_to = True, info.last_sequence
+            if info.last_sequence < self._read_up_to + least:
                 return False
-            await self._read_to(info.last_sequence)
+            if self._has_begun:
+                self._pass_over_own(info.last_sequence)
+            if info.last_sequence >= self._read_up_to + least:
+                await self._read_to(info.last_sequence)
+            self._own.forget_up_to(self._read_up_to)
             return True
+
+    @property
+    def _has_begun(self) -> bool:
+        """Whether all headers up to `_read_up_to` are known, so that only newer ones have to be read."""
+        return self._was_empty or self._read_up_to > 0
+
+    def _pass_over_own(self, last: int) -> None:
+        """Count the headers that follow as read, as long as this server wrote them and they change nothing. Leave at
+        least the newest commit, at log sequence `last`, because only NATS knows when it was stored."""
+        at, own = self._read_up_to, self._own
+        while at + 1 < last and (subject := own.subject(at + 1)) is not None and self._owes_nothing(subject):
+            at += 1
+        self._read_up_to = at
 
     async def _read_to(self, last: int) -> None:
         await load_functions()
@@ -88,7 +115,7 @@ class DebtTracker:
             self._js,
             self._subjects.commits_stream,
             self._all,
-            start=self._read_up_to + 1 if self._read_up_to else "last_per_subject",
+            start=self._read_up_to + 1 if self._has_begun else "last_per_subject",
             headers_only=True,
             is_needless=self._is_needless,
         )
@@ -119,15 +146,17 @@ class DebtTracker:
 
     def _is_needless(self, subject: str, raw_headers: bytes) -> bool:
         """Return whether the headers of a commit surely change nothing, as nearly all headers on a busy server."""
-        name = subject[self._name_begins :]
         return (
             _NO_DEBT in raw_headers
             and _BRANCH not in raw_headers
             and _UNKNOWN not in raw_headers
             and raw_headers.count(_DEBT) == 1
-            and name not in self._names  # which contains all names of `owing_since`
-            and name not in self.closed
+            and self._owes_nothing(subject)
         )
+
+    def _owes_nothing(self, subject: str) -> bool:
+        name = subject[self._name_begins :]
+        return name not in self._names and name not in self.closed  # `_names` contains all names of `owing_since`
 
     def _record(self, message: Message) -> None:
         headers, name = message.headers, message.subject[self._name_begins :]

@@ -21,6 +21,7 @@ import structlog
 from anyio import lowlevel
 
 from rebaser.runtime.concurrency import run_concurrently
+from rebaser.runtime.own_commits import OwnCommits
 from rebaser.snapshot import Sweep
 from rebaser.sweeper.closed import ClosedChangeSets
 from rebaser.sweeper.debts import DebtTracker
@@ -53,7 +54,7 @@ class Sweeper:
     """Sweeps every `interval` seconds while this server is pinned; call `run` in a task group.
 
     A sweep requests the deletion of change sets that have been closed for `closed_for` seconds, unless `closed_for` is
-    0.
+    0. `own` are the commits of this server.
 
     `seen` is the result of the last sweep; None if this server is not pinned, or has not swept yet.
 
@@ -70,6 +71,7 @@ class Sweeper:
         history: OldHistory,
         *,
         closed_for: float = 0.0,
+        own: OwnCommits | None = None,
         on_stream_error: Callable[[], None] = lambda: None,
         on_refusal: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -77,7 +79,8 @@ class Sweeper:
         self._subjects = subjects
         self._interval = interval
         self._lease = max(interval, MIN_SWEEP_LEASE)
-        self._debts = DebtTracker(js, subjects)
+        self._own = OwnCommits() if own is None else own
+        self._debts = DebtTracker(js, subjects, self._own)
         self._unroutable = unroutable
         self._history = history
         self._closed = ClosedChangeSets(js, subjects, closed_for)
@@ -255,9 +258,11 @@ class Sweeper:
 
     def _on_pinned(self, _: str) -> None:
         self.pinned = True
+        self._own.begin()
         log.info("sweeper_pinned")
 
     def _on_unpinned(self) -> None:
         self.pinned = False
         self.seen = None
+        self._own.end()
         log.info("sweeper_unpinned")

@@ -8,12 +8,15 @@ from typing import cast
 import anyio
 import pytest
 
+from rebaser.sweeper.debts import DebtTracker
 from rebaser.sweeper.sweeper import Sweeper
+from rebaser_client import Derive, RebaserClient, Set
 from rebaser_client.admin.provisioning import ensure_topology
-from rebaser_client.jetstream import Connection, JetStream, PullMessage
+from rebaser_client.jetstream import Connection, JetStream, Message, PullMessage
 from rebaser_core.ids import ChangeSetKey
 from rebaser_core.streams.subjects import Subjects
 from rebaser_core.streams.topology import SWEEP_CONSUMER, TopologyOptions
+from tests.support.owners import Engine, serving
 from tests.support.sweeps import new_sweeper, tasks
 
 A, B, C = (ChangeSetKey("ws", name) for name in "abc")
@@ -63,6 +66,36 @@ async def test_headers_are_read_between_sweeps(
             while not sweeper._debts.owing_since:  # noqa: ASYNC110 - the sweeper reads
                 await anyio.sleep(0.01)
         assert await tasks(js, subjects) == set(), "only a sweep publishes tasks"
+
+
+async def test_a_server_that_sweeps_reads_only_the_newest_of_its_own_commits(
+    js: JetStream, subjects: Subjects, client: RebaserClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed: list[int] = []  # numbers of commits that were passed over
+    recorded: list[int] = []  # log sequences
+    real_pass, real_record = DebtTracker._pass_over_own, DebtTracker._record
+
+    def pass_over(tracker: DebtTracker, last: int) -> None:
+        before = tracker._read_up_to
+        real_pass(tracker, last)
+        passed.append(tracker._read_up_to - before)
+
+    def record(tracker: DebtTracker, message: Message) -> None:
+        recorded.append(message.stream_sequence)
+        real_record(tracker, message)
+
+    monkeypatch.setattr(DebtTracker, "_pass_over_own", pass_over)
+    monkeypatch.setattr(DebtTracker, "_record", record)
+    commits = 0
+    async with serving(js, subjects, engine, sweep_interval=0.5):
+        with anyio.fail_after(60):
+            while sum(passed) < 50:
+                await client.enqueue_updates_with_reply("ws", str(commits % 3), [Set("a", commits)])
+                commits += 1
+            await client.enqueue_updates_with_reply("ws", "b", [Set("a", 1), Derive("b", "x", {"a": "a"})])
+            while not recorded or recorded[-1] <= commits:  # noqa: ASYNC110 - the sweeper reads
+                await anyio.sleep(0.01)
+    assert len(recorded) < commits / 2
 
 
 async def test_one_of_many_sweeps_again_and_again(

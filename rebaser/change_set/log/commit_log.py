@@ -37,6 +37,7 @@ from rebaser_core.state.computed_table import ComputedTable
 from rebaser_core.streams.subjects import Subjects
 
 if TYPE_CHECKING:
+    from rebaser.runtime.own_commits import OwnCommits
     from rebaser.telemetry.spans import ChangeSetSpans, ServerSpans
 
 # The replaced definitions go to a blob first, because readers that fold the commit do not need them.
@@ -100,6 +101,7 @@ class CommitLog(CommitDrafter):
         self.debt = feeds.DebtClock(owes=loaded.state.owes)
         self.left_debt = False  # whether a DVU is due after the commit that replaced the state
         self.traces: ServerSpans | None = None  # exists if traces are on
+        self.own: OwnCommits | None = None  # exists if this process may sweep
         self.spans: ChangeSetSpans | None = None  # exists while something is being recorded
         self.newest_append: Append | None = None
         self._append_began = 0.0  # when the append in progress began (`feeds.clock`); 0 if there is none
@@ -238,6 +240,8 @@ class CommitLog(CommitDrafter):
             self._append_began = 0.0
         ended = feeds.commit_appended(began, encoded.commit, size, encoded.blob_size)
         self.newest_append = sequence, began, ended, encoded.commit.id, size
+        if self.own is not None:
+            self.own.add(sequence, self._subject, encoded.headers)
         if spans is not None:
             spans.append_ended(sequence)
         weight = size + encoded.blob_size + COMMIT_OVERHEAD
