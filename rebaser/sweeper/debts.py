@@ -89,17 +89,11 @@ class DebtTracker:
                 self._was_empty, self._read_up_to = True, info.last_sequence
             if info.last_sequence < self._read_up_to + least:
                 return False
-            if self._has_begun:
-                self._pass_over_own(info.last_sequence)
+            self._pass_over_own(info.last_sequence)
             if info.last_sequence >= self._read_up_to + least:
                 await self._read_to(info.last_sequence)
             self._own.forget_up_to(self._read_up_to)
             return True
-
-    @property
-    def _has_begun(self) -> bool:
-        """Whether all headers up to `_read_up_to` are known, so that only newer ones have to be read."""
-        return self._was_empty or self._read_up_to > 0
 
     def _pass_over_own(self, last: int) -> None:
         """Count the headers that follow as read, as long as this server wrote them and they change nothing. Leave at
@@ -115,7 +109,7 @@ class DebtTracker:
             self._js,
             self._subjects.commits_stream,
             self._all,
-            start=self._read_up_to + 1 if self._has_begun else "last_per_subject",
+            start=self._read_up_to + 1 if self._was_empty or self._read_up_to else "last_per_subject",
             headers_only=True,
             is_needless=self._is_needless,
         )

@@ -93,6 +93,7 @@ async def test_an_own_commit_of_a_change_set_that_owes_something_is_read(written
 
 
 async def test_own_commits_of_a_lost_stream_are_forgotten(written: Written) -> None:
+    await written.tracker.read()
     written.write(5)
     await written.tracker.read()
     written.write(5)

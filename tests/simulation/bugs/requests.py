@@ -43,7 +43,7 @@ BUGS = (
     bug(
         "requests are deleted before the commit",
         "harsh",
-        5,
+        9,
         PROCESSOR,
         """                sequence = await commits.publish(encoded)
                 self.applied = decided.applied
