@@ -110,7 +110,7 @@ async def open_log(context: Context, key: ChangeSetKey) -> CommitLog:
         new_id=context.new_id,
         on_unanswered=unanswered,
     )
-    commits.traces, commits.own = context.traces, context.own_commits
+    commits.traces, commits.own_commits = context.traces, context.own_commits
     return commits
 
 

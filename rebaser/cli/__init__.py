@@ -47,13 +47,13 @@ def main() -> None:
 
 
 def _end(code: int) -> NoReturn:
-    """End the process. If no thread is left, do not free each object, which takes a twentieth of the processor time of
-    a short command."""
+    """End the process. If no other thread runs, skip the freeing of all objects, which takes a twentieth of the
+    processor time of a short command."""
     if threading.active_count() > 1:
         gc.freeze()  # without this call, the interpreter would search all imported objects for garbage
         sys.exit(code)
     atexit._run_exitfuncs()  # noqa: SLF001 - `os._exit` skips them
-    with suppress(OSError, ValueError):  # the reader of the output is gone, or the stream is closed
+    with suppress(OSError, ValueError):  # the reader of the output is gone; `run` has reported it
         sys.stdout.flush()
     with suppress(OSError, ValueError):
         sys.stderr.flush()

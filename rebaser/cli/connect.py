@@ -65,7 +65,7 @@ async def load_state(
     """Return the state of `key`, as `RebaserClient.state` does.
 
     Raise the same errors as `connect_client` and `RebaserClient.state`. `rebaser get` takes a fifth less processor time
-    with this function than with a client, whose modules also send requests and explain what waits.
+    with this function than with a client, which imports much that reading does not need.
     """
     from rebaser.cli.options import ACCESS_VALUES
     from rebaser.client_settings import load_client_settings

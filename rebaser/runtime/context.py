@@ -58,7 +58,7 @@ class Context:
     An owner holds `suspect_request_lock` while it attempts a request that may have killed servers (see
     `rebaser.change_set.attempts.poison`), and `suspect_dvu_lock` while it runs a DVU that may have killed servers.
     `quiet_checkpoints` are the turns in which change sets write a checkpoint before they are released. `own_commits`
-    are commits of this server that its sweeper need not read.
+    are commits of this server whose headers its sweeper need not read.
     """
 
     settings: Settings

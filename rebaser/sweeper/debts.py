@@ -39,23 +39,25 @@ class DebtTracker:
 
     `closed` maps the name (`ws.cs`) of each closed change set to its newest commit. It omits change sets that are
     protected or that were closed when they were created. `newest_ns` is the time at which the newest commit of all
-    change sets was stored (Unix ns), of those whose headers were read and not needless. That of the newest one is.
+    change sets was stored (Unix ns), of those whose headers were read and not needless. `read` always reads those of
+    the newest commit of the stream.
 
     `owing_since` maps the name of each change set whose update is due to the time (Unix ns) of the oldest commit that
     this tracker has read since the last update. The update has been due since then at least.
 
-    `own` are commits of this server. Their headers are not read if no others are between them.
+    `own_commits` are commits of this server. Their headers are passed over as long as they directly follow what has
+    been read.
     """
 
-    def __init__(self, js: JetStream, subjects: Subjects, own: OwnCommits | None = None) -> None:
+    def __init__(self, js: JetStream, subjects: Subjects, own_commits: OwnCommits | None = None) -> None:
         self._js = js
         self._subjects = subjects
-        self._own = OwnCommits() if own is None else own
+        self._own_commits = OwnCommits() if own_commits is None else own_commits
         self._all = f"{subjects.root}.commits.*.*"
         self._name_begins = len(self._all) - len("*.*")
         self._created = ""
         self._lock = anyio.Lock()
-        self._was_empty = False  # whether the stream had no commits yet
+        self._was_empty = False  # whether the stream was empty; then all later commits are read in order
         self._read_up_to = 0  # log sequence up to which headers have been read
         self._names: set[str] = set()
         self.closed: dict[str, ClosedSince] = {}
@@ -73,18 +75,20 @@ class DebtTracker:
         return self._names.copy()
 
     async def read_ahead(self, least: int) -> bool:
-        """Read the headers of new commits if there are at least `least` of them, and return whether there were.
+        """Read the headers of new commits, or pass over them, if there are at least `least` new commits. Return whether
+        there were.
 
         The next `read` then has fewer left to read. Raise `TransientError` if NATS does not answer.
         """
         async with self._lock:
+            answered = self._own_commits.newest  # NATS stored it before this call, so the stream must contain it
             info = await self._js.stream_info(self._subjects.commits_stream)
             if info.created != self._created or info.last_sequence < self._read_up_to:
                 self._created, self._was_empty, self._read_up_to = info.created, False, 0
                 self._names, self.closed, self.newest_ns, self.owing_since, self._covered = set(), {}, 0, {}, {}
-                self._own.clear()
-            if self._own.newest > info.last_sequence:  # the stream was set back
-                self._own.clear()
+                self._own_commits.clear()
+            if answered > info.last_sequence:  # the stream was set back
+                self._own_commits.clear()
             if not info.messages:
                 self._was_empty, self._read_up_to = True, info.last_sequence
             if info.last_sequence < self._read_up_to + least:
@@ -92,14 +96,16 @@ class DebtTracker:
             self._pass_over_own(info.last_sequence)
             if info.last_sequence >= self._read_up_to + least:
                 await self._read_to(info.last_sequence)
-            self._own.forget_up_to(self._read_up_to)
+            self._own_commits.forget_up_to(self._read_up_to)
             return True
 
     def _pass_over_own(self, last: int) -> None:
-        """Count the headers that follow as read, as long as this server wrote them and they change nothing. Leave at
-        least the newest commit, at log sequence `last`, because only NATS knows when it was stored."""
-        at, own = self._read_up_to, self._own
-        while at + 1 < last and (subject := own.subject(at + 1)) is not None and self._owes_nothing(subject):
+        """Pass over the next commits as long as this server wrote them and their headers change nothing.
+
+        The newest commit, at log sequence `last`, is never passed over, because only NATS knows when it was stored.
+        """
+        at, own = self._read_up_to, self._own_commits
+        while at + 1 < last and (subject := own.subject(at + 1)) is not None and self._is_settled(subject):
             at += 1
         self._read_up_to = at
 
@@ -145,10 +151,10 @@ class DebtTracker:
             and _BRANCH not in raw_headers
             and _UNKNOWN not in raw_headers
             and raw_headers.count(_DEBT) == 1
-            and self._owes_nothing(subject)
+            and self._is_settled(subject)
         )
 
-    def _owes_nothing(self, subject: str) -> bool:
+    def _is_settled(self, subject: str) -> bool:
         name = subject[self._name_begins :]
         return name not in self._names and name not in self.closed  # `_names` contains all names of `owing_since`
 

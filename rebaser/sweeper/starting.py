@@ -15,7 +15,7 @@ def make_sweeper(context: Context) -> Sweeper:
         UnroutableMessages(context.js, context.subjects, context.dead_letters, context.now_ms),
         OldHistory(context.js, context.subjects, context.reader, settings.history_for),
         closed_for=settings.closed_for,
-        own=context.own_commits,
+        own_commits=context.own_commits,
         on_stream_error=context.stream_watch.check_soon,
         on_refusal=context.stream_watch.note_refusal,
     )

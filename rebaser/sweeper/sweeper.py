@@ -54,7 +54,7 @@ class Sweeper:
     """Sweeps every `interval` seconds while this server is pinned; call `run` in a task group.
 
     A sweep requests the deletion of change sets that have been closed for `closed_for` seconds, unless `closed_for` is
-    0. `own` are the commits of this server.
+    0. `own_commits` are commits of this server.
 
     `seen` is the result of the last sweep; None if this server is not pinned, or has not swept yet.
 
@@ -71,7 +71,7 @@ class Sweeper:
         history: OldHistory,
         *,
         closed_for: float = 0.0,
-        own: OwnCommits | None = None,
+        own_commits: OwnCommits | None = None,
         on_stream_error: Callable[[], None] = lambda: None,
         on_refusal: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -79,8 +79,8 @@ class Sweeper:
         self._subjects = subjects
         self._interval = interval
         self._lease = max(interval, MIN_SWEEP_LEASE)
-        self._own = OwnCommits() if own is None else own
-        self._debts = DebtTracker(js, subjects, self._own)
+        self._own_commits = OwnCommits() if own_commits is None else own_commits
+        self._debts = DebtTracker(js, subjects, self._own_commits)
         self._unroutable = unroutable
         self._history = history
         self._closed = ClosedChangeSets(js, subjects, closed_for)
@@ -106,6 +106,8 @@ class Sweeper:
             on_pinned=self._on_pinned,
             on_unpinned=self._on_unpinned,
         )
+        # A NATS server that crashed may have lost the newest commits.
+        forget = self._js.connection.on_reconnect(self._own_commits.clear)
         async with consumer, anyio.create_task_group() as group:
             group.start_soon(self._keep_message)
             consumer.add_credit()
@@ -118,6 +120,7 @@ class Sweeper:
                         swept_before = True
                         group.start_soon(self._read_ahead)
             finally:
+                forget()
                 with anyio.move_on_after(GIVE_BACK_TIMEOUT, shield=True):
                     await consumer.stop()  # otherwise this server could be pinned again
                     if self.pinned:
@@ -258,11 +261,11 @@ class Sweeper:
 
     def _on_pinned(self, _: str) -> None:
         self.pinned = True
-        self._own.begin()
+        self._own_commits.begin()
         log.info("sweeper_pinned")
 
     def _on_unpinned(self) -> None:
         self.pinned = False
         self.seen = None
-        self._own.end()
+        self._own_commits.end()
         log.info("sweeper_unpinned")

@@ -5,6 +5,6 @@ socket. Subscriptions (`subscription`) and pending requests (`replies`) outlive 
 and TLS. `nats_py` contains all code that depends on private names of nats-py.
 
 `rebaser_client.jetstream` and programs that need NATS without JetStream use this package. It imports
-`rebaser_client.errors`, `logs`, `backoff` and `task_groups`, and `rebaser_core`. It does not depend on JetStream, but
+`logs`, `backoff` and `task_groups` of `rebaser_client`, and `rebaser_core`. It does not depend on JetStream, but
 `connection` reports an outage of the JetStream API (`api_outage`).
 """

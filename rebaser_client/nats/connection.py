@@ -111,7 +111,7 @@ class Connection(ConnectionHooks):
         if self._closed:
             raise ClientClosedError
 
-    def _no_link(self) -> NoReturn:
+    def _raise_not_connected(self) -> NoReturn:
         self.check_open()
         raise NotConnectedError("there is no connection to NATS: try again after the client has reconnected")
 
@@ -135,14 +135,14 @@ class Connection(ConnectionHooks):
     def publish_soon(self, subject: str, payload: bytes, headers: Headers | None, *, reply: str = "") -> bool:
         """Send a message like `publish`, but without waiting. Return False if the caller should await `flush`, because
         many bytes are unsent."""
-        link = self._link or self._no_link()
+        link = self._link or self._raise_not_connected()
         if reply and (" " in reply or not reply.isprintable()):
             raise translate(nats.errors.BadSubjectError())
         return link.publish(subject, payload, reply, headers)
 
     def publish_all(self, messages: Iterable[tuple[str, bytes]]) -> bool:
         """Send small messages, pairs of a valid subject and a payload. Raise and return the same as `publish_soon`."""
-        link = self._link or self._no_link()
+        link = self._link or self._raise_not_connected()
         with translate_errors():
             return link.publish_all(messages)
 
@@ -177,7 +177,7 @@ class Connection(ConnectionHooks):
             with anyio.move_on_after(timeout):
                 await self.wait_connected()
             timeout = max(timeout - (self._loop.time() - began), 0.0)
-        link = self._link or self._no_link()
+        link = self._link or self._raise_not_connected()
         pending = self._replies.open_request(subject, timeout)
         try:
             if not link.publish(subject, payload, pending.inbox, headers):
@@ -254,7 +254,7 @@ class Connection(ConnectionHooks):
         link = self._link
         self.check_open()
         if link is None and not lasting:
-            self._no_link()
+            self._raise_not_connected()
         subscription = Subscription(
             self, subject, handler, lasting, on_denied=on_denied, request_subject=request_subject
         )

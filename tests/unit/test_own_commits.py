@@ -107,6 +107,34 @@ async def test_own_commits_of_a_lost_stream_are_forgotten(written: Written) -> N
     assert (len(written.own), written.stream.starts[-1]) == (0, "last_per_subject")
 
 
+async def test_a_commit_that_is_answered_while_the_stream_is_asked_about_is_no_sign_of_loss(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to an append may arrive before the answer to a question about the stream that NATS answered first."""
+    await written.tracker.read()
+    written.write(500)
+    ask = written.stream.stream_info
+
+    async def ask_and_write(name: str) -> Any:
+        info = await ask(name)
+        written.write(3)
+        return info
+
+    monkeypatch.setattr(written.stream, "stream_info", ask_and_write)
+    assert await written.tracker.read_ahead(100)
+    assert (written.stream.starts, written.tracker._read_up_to) == ([], 499)
+    assert len(written.own) == 4
+
+
+async def test_what_replaces_a_lost_commit_is_read(written: Written) -> None:
+    await written.tracker.read()
+    written.write(5)
+    written.stream.messages, written.stream.last = written.stream.messages[:2], 2  # NATS lost the others
+    written.write(1, PLAIN | {"X-Debt": "1"}, name="ws.b")
+    written.write(9)
+    assert await written.tracker.read() == {"ws.b"}
+
+
 async def test_only_a_server_that_sweeps_remembers_its_commits_and_only_so_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

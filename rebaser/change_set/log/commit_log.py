@@ -101,7 +101,7 @@ class CommitLog(CommitDrafter):
         self.debt = feeds.DebtClock(owes=loaded.state.owes)
         self.left_debt = False  # whether a DVU is due after the commit that replaced the state
         self.traces: ServerSpans | None = None  # exists if traces are on
-        self.own: OwnCommits | None = None  # exists if this process may sweep
+        self.own_commits: OwnCommits | None = None  # exists in a server
         self.spans: ChangeSetSpans | None = None  # exists while something is being recorded
         self.newest_append: Append | None = None
         self._append_began = 0.0  # when the append in progress began (`feeds.clock`); 0 if there is none
@@ -240,8 +240,8 @@ class CommitLog(CommitDrafter):
             self._append_began = 0.0
         ended = feeds.commit_appended(began, encoded.commit, size, encoded.blob_size)
         self.newest_append = sequence, began, ended, encoded.commit.id, size
-        if self.own is not None:
-            self.own.add(sequence, self._subject, encoded.headers)
+        if self.own_commits is not None:
+            self.own_commits.add(sequence, self._subject, encoded.headers)
         if spans is not None:
             spans.append_ended(sequence)
         weight = size + encoded.blob_size + COMMIT_OVERHEAD
