@@ -53,7 +53,7 @@ def _end(code: int) -> NoReturn:
         gc.freeze()  # without this call, the interpreter would search all imported objects for garbage
         sys.exit(code)
     atexit._run_exitfuncs()  # noqa: SLF001 - `os._exit` skips them
-    with suppress(OSError, ValueError):  # the reader of the output is gone; `run` has reported it
+    with suppress(OSError, ValueError):  # the output is closed or full; `run` has chosen the exit code accordingly
         sys.stdout.flush()
     with suppress(OSError, ValueError):
         sys.stderr.flush()

@@ -28,9 +28,6 @@ class OwnCommits:
         self._subjects: dict[int, str] = {}  # in the order of the answers, which is nearly that of the log
         self._is_wanted = False
 
-    def __len__(self) -> int:
-        return len(self._subjects)
-
     def begin(self) -> None:
         """Remember commits from now on, because this server sweeps."""
         self._is_wanted = True
@@ -62,7 +59,7 @@ class OwnCommits:
         return self._subjects.get(sequence)
 
     def forget_up_to(self, sequence: int) -> None:
-        """Forget the commits up to `sequence`. One that was added after a newer one may be forgotten only later."""
+        """Forget the commits up to `sequence`. Those that were added out of order may be forgotten by a later call."""
         subjects = self._subjects
         read = []
         for one in subjects:

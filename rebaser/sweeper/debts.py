@@ -81,13 +81,13 @@ class DebtTracker:
         The next `read` then has fewer left to read. Raise `TransientError` if NATS does not answer.
         """
         async with self._lock:
-            answered = self._own_commits.newest  # NATS stored it before this call, so the stream must contain it
+            stored = self._own_commits.newest  # before this call; so the stream contains it, unless it was set back
             info = await self._js.stream_info(self._subjects.commits_stream)
             if info.created != self._created or info.last_sequence < self._read_up_to:
                 self._created, self._was_empty, self._read_up_to = info.created, False, 0
                 self._names, self.closed, self.newest_ns, self.owing_since, self._covered = set(), {}, 0, {}, {}
                 self._own_commits.clear()
-            if answered > info.last_sequence:  # the stream was set back
+            if stored > info.last_sequence:
                 self._own_commits.clear()
             if not info.messages:
                 self._was_empty, self._read_up_to = True, info.last_sequence

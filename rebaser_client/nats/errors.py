@@ -20,7 +20,7 @@ class NotAuthorized(NotConnectedError):  # noqa: N818 - named after a state of t
 
 
 class NotSecure(NotConnectedError):  # noqa: N818 - named after a state of the connection
-    """The NATS server does not offer TLS as required, or its certificate is not trusted."""
+    """The NATS server does not offer TLS although it is required, or its certificate is not trusted."""
 
     default_code = "not_secure"
 

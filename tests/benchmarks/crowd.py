@@ -1,4 +1,4 @@
-"""Compares two servers side by side: one with few change sets and one with many, or this repository and another one.
+"""Compares two servers side by side: one with few change sets and one with many, or the servers of two checkouts.
 
     python -m tests.benchmarks.crowd [--few 1000@64] [--many 10000@256] [--rounds 40] [--seconds 1] [--json]
     python -m tests.benchmarks.crowd --checkout DIR [--many 10000@256] …
@@ -26,7 +26,7 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import structlog
@@ -56,8 +56,8 @@ class Load:
 
 
 class Installation:
-    """A server with its nats-server and a client. `per_second` and `used` have a figure for each round: the applied
-    requests per second, and the CPU microseconds per request of each process."""
+    """A server with its nats-server and a client. `per_second` has the applied requests per second of each round, and
+    `used` the CPU microseconds per request of each process and round."""
 
     def __init__(self, client: RebaserClient, load: Load, pids: dict[str, int]) -> None:
         self.per_second: list[float] = []
@@ -118,21 +118,21 @@ class Installation:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The figures of both servers, and the requests per second of the second one divided by those of the first."""
+    """The figures of both servers. `ratio` is the throughput of `second` divided by that of `first`, and `error` is the
+    standard error of `ratio`."""
 
     first: dict[str, float]
     second: dict[str, float]
     ratio: float
-    error: float  # the standard error of `ratio`
+    error: float
 
 
 async def compare(options: argparse.Namespace) -> Comparison:
-    many = Load.parse(options.many)
-    few = many if options.checkout else Load.parse(options.few)
+    few = options.many if options.checkout else options.few
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         both = []
-        for name, load, checkout in (("first", few, options.checkout), ("second", many, None)):
+        for name, load, checkout in (("first", few, options.checkout), ("second", options.many, None)):
             nats = await stack.enter_async_context(embedded_nats(folder / name))
             server = await stack.enter_async_context(running(nats.url, name, checkout))
             client = await stack.enter_async_context(RebaserClient.connect(nats.url))
@@ -155,8 +155,8 @@ async def compare(options: argparse.Namespace) -> Comparison:
 
 def parser() -> argparse.ArgumentParser:
     out = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    out.add_argument("--few", default="1000@64")
-    out.add_argument("--many", default="10000@256")
+    out.add_argument("--few", metavar="SETS@IN_FLIGHT", type=Load.parse, default=Load(1000, 64))
+    out.add_argument("--many", metavar="SETS@IN_FLIGHT", type=Load.parse, default=Load(10_000, 256))
     out.add_argument("--rounds", type=int, default=40)
     out.add_argument("--seconds", type=float, default=1.0)
     out.add_argument("--checkout", type=Path)
@@ -169,7 +169,7 @@ def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     found = uvloop.run(compare(options))
     if options.json:
-        print(json.dumps({"first": found.first, "second": found.second, "ratio": found.ratio, "error": found.error}))
+        print(json.dumps(asdict(found)))
         return
     for name, figures in (("first", found.first), ("second", found.second)):
         print(f"{name:8}" + "  ".join(f"{key} {value:g}" for key, value in figures.items()))

@@ -53,7 +53,7 @@ async def test_only_the_newest_of_a_servers_own_commits_is_read(written: Written
     assert await written.tracker.read() == set()
     last = written.stream.last
     assert written.stream.starts == [*starts, last]
-    assert (written.tracker.newest_ns, len(written.own)) == (last * 10, 0)
+    assert (written.tracker.newest_ns, len(written.own._subjects)) == (last * 10, 0)
     assert not await written.tracker.read_ahead(1)
 
 
@@ -68,7 +68,7 @@ async def test_from_a_commit_that_changes_something_or_is_foreign_on_all_are_rea
     assert await written.tracker.read_ahead(100)
     assert written.stream.starts == [501]
     assert await written.tracker.read() == (set() if headers is None else {"ws.b"})
-    assert len(written.own) == 0
+    assert len(written.own._subjects) == 0
 
 
 async def test_a_few_commits_behind_a_foreign_one_wait_for_the_next_read(written: Written) -> None:
@@ -104,7 +104,7 @@ async def test_own_commits_of_a_lost_stream_are_forgotten(written: Written) -> N
     written.stream.created, written.stream.last, written.stream.messages = "another", 0, []
     written.write(7)
     assert await written.tracker.read() == set()
-    assert (len(written.own), written.stream.starts[-1]) == (0, "last_per_subject")
+    assert (len(written.own._subjects), written.stream.starts[-1]) == (0, "last_per_subject")
 
 
 async def test_a_commit_that_is_answered_while_the_stream_is_asked_about_is_no_sign_of_loss(
@@ -123,7 +123,7 @@ async def test_a_commit_that_is_answered_while_the_stream_is_asked_about_is_no_s
     monkeypatch.setattr(written.stream, "stream_info", ask_and_write)
     assert await written.tracker.read_ahead(100)
     assert (written.stream.starts, written.tracker._read_up_to) == ([], 499)
-    assert len(written.own) == 4
+    assert len(written.own._subjects) == 4
 
 
 async def test_what_replaces_a_lost_commit_is_read(written: Written) -> None:
@@ -140,19 +140,19 @@ async def test_only_a_server_that_sweeps_remembers_its_commits_and_only_so_many(
 ) -> None:
     own = OwnCommits()
     own.add(1, "rebaser.commits.ws.a", PLAIN)
-    assert len(own) == 0
+    assert len(own._subjects) == 0
     own.begin()
     for sequence in (2, 4, 3):
         own.add(sequence, "rebaser.commits.ws.a", PLAIN)
     assert (own.subject(1), own.subject(3), own.newest) == (None, "rebaser.commits.ws.a", 4)
     own.forget_up_to(2)
-    assert (own.subject(2), len(own)) == (None, 2)
+    assert (own.subject(2), len(own._subjects)) == (None, 2)
     own.forget_up_to(4)
-    assert len(own) == 0
+    assert len(own._subjects) == 0
     monkeypatch.setattr(own_commits, "MAX_COMMITS", 3)
     for sequence in range(5, 9):
         own.add(sequence, "rebaser.commits.ws.a", PLAIN)
-    assert (own.subject(7), own.subject(8), len(own)) == (None, "rebaser.commits.ws.a", 1)
+    assert (own.subject(7), own.subject(8), len(own._subjects)) == (None, "rebaser.commits.ws.a", 1)
     own.end()
     own.add(9, "rebaser.commits.ws.a", PLAIN)
-    assert (len(own), own.newest) == (0, 0)
+    assert (len(own._subjects), own.newest) == (0, 0)
